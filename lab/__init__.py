@@ -41,16 +41,17 @@ own ops:
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
-worked for another process, too, and the captions of figures repeat both. Without a GPU kernels have
-the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one axis.
+worked for another process, too, and the captions of figures repeat both. Without a GPU tables name
+the clock, the CPU simulator's or the CPU's own; figures show the bytes that kernels fetch instead.
 
 The lab has rooms. Each uses those before it in this list, and none behind it:
 
     rivals     what an op is held against: ours, PyTorch's, other libraries'
+    style      how every figure looks
+    checker    what is wrong with a call: `check`, `trial`
     measure    error, time, and the tables of both
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
-    checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
     watcher    a kernel, followed as its files are saved: `live`, `python -m lab watch`

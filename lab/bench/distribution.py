@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from lab.bench.cell_lines import ours_and_best, row, untimed
 from lab.bench.table import CONDITIONS
-from lab.figure import drawing
+from lab.style import drawing
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -7,7 +7,7 @@ from pandas import DataFrame
 
 from lab.bench.cell_lines import runs_of
 from lab.bench.product_tables import shares_of
-from lab.figure import drawing
+from lab.style import drawing
 
 TITLE = "Products beside the best rival"
 SIZE = (6.4, 0.28)  # inches: the width, and the height of a line of points

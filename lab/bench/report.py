@@ -20,9 +20,9 @@ from lab.bench.product_picture import TITLE as PRODUCTS_TITLE
 from lab.bench.product_picture import product_picture
 from lab.bench.product_tables import product_lines, product_score, product_tables, shares_of
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
-from lab.figure import drawing
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
 from lab.rivals import LIBRARIES, NEEDS, RIVALS, libraries_of
+from lab.style import drawing
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")

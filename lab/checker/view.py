@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from pandas import DataFrame
 
-from lab.figure import drawing
+from lab.style import drawing
 
 PALE = "#D6E9F8"
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lab.figure import drawing
+from lab.style import drawing
 
 SECTOR = 32  # bytes that memory moves at once
 ROOM = 80  # elements beside each other in which a thread's number can be read

@@ -8,13 +8,14 @@ from pandas import DataFrame
 from torch import Tensor
 
 import jitload
-from lab.figure import drawing, plots
+from lab.figure import plots
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64, tensors_in
 from lab.measure.clocks import disturbances, warn_if_disturbed
 from lab.measure.error import summarize
 from lab.measure.progress import progress
-from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
+from lab.measure.timing import SIMULATOR_CLOCK, bytes_moved, copy_bandwidth, environment, take_time
+from lab.style import drawing
 
 
 def compare_builds(
@@ -25,7 +26,7 @@ def compare_builds(
     reference: Callable[..., Results] | None = None,
     inputs: Iterable[Tensor] | None = None,
 ) -> Figure:
-    """Error (left) and time (right) of two or more builds of a kernel, on the same inputs.
+    """Error (left) and on a GPU time (right) of two or more builds of a kernel, on the same inputs.
 
         lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))
 
@@ -102,7 +103,7 @@ def compare_versions(
 
 
 def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Figure:
-    clocks = plots.clocks_of(rows)
+    clocks = [clock for clock in plots.clocks_of(rows) if clock != SIMULATOR_CLOCK]
     with drawing.style():
         panel = 3.8, 1.0 + 0.4 * len(rows)
         figure, ((left, *right),) = drawing.grid(1, 1 + len(clocks), panel, sharey=True)
@@ -110,8 +111,9 @@ def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Fig
         left.set_title("error")
         for axes, clock in zip(right, clocks, strict=True):
             plots.version_times(axes, rows, facts, clock)
-            axes.set_title("time")
+            axes.set_title(plots.TITLES[clock])
         left.invert_yaxis()  # the first build on top
-        given = f"{arguments.described(inputs)}, {facts['clock']}, {facts['date']}"
+        how = plots.conditions(rows) if clocks else "no GPU, so no time"
+        given = f"{arguments.described(inputs)}, {how}, {facts['date']}"
         caption = f"{plots.machine(facts)}\n{given}"
         return drawing.finish(figure, f"{name}: build against build", caption)

@@ -7,16 +7,15 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 from torch import Tensor
 
-from lab.figure import drawing, plots
+from lab.figure import plots
 from lab.measure.calls import is_pytorchs, measure_calls
 from lab.measure.case import Results
-from lab.measure.timing import CPU_CLOCK, SIMULATOR_CLOCK
+from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK
+from lab.style import drawing
 
 LONGEST_TITLE = 60
-TITLES = {SIMULATOR_CLOCK: " on the simulator", CPU_CLOCK: " on the CPU itself"}
-
-
-SHOWN = ["call", "direction", "max_ulp", "time_us", "clock", "percent_of_copy"]  # of the columns
+SHOWN = ("call", "direction", "max_ulp")  # of the columns, so that they fit beside an editor
+COSTS = {SIMULATOR_CLOCK: ("bytes_fetched", "bytes"), GPU_CLOCK: ("time_us", "percent_of_copy")}
 
 
 class Comparison(NamedTuple):
@@ -35,9 +34,9 @@ class Comparison(NamedTuple):
         from IPython.display import display
 
         several = self.table["direction"].nunique() > 1
-        empty = self.table["percent_of_copy"].isna().all()
-        left_out = ["direction"] * (not several) + ["percent_of_copy"] * bool(empty)
-        display(self.table[[name for name in SHOWN if name not in left_out]].round(2))
+        costs = COSTS.get(plots.clocks_of(self.table)[0], ("time_us",))
+        shown = [name for name in (*SHOWN, *costs) if several or name != "direction"]
+        display(self.table[shown].round(2))
         display(self.figure)
         if verdict := self.table.attrs["verdict"]:
             print(verdict)
@@ -83,9 +82,11 @@ def compare_calls(
     time_us, spread_us     median of one call and its interquartile range, microseconds
     clock                  "GPU, cold L2"; without a GPU "CPU simulator" where the call launched
                            kernels and "CPU" where it did not, as PyTorch's own ops: such times say
-                           nothing about each other, and the figure has an axis for each
+                           nothing about each other, nor about a GPU's
     bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for what is not a GPU's time
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN likewise
+    bytes_fetched          of global memory by kernels on the simulator, as `lab.check` counts them,
+                           which table and figure show there in place of time
 
     Several results are taken together. `attrs` holds the conditions, as `compare`'s does, and the
     verdict with which the table ends where it is shown: whether each call is right.
@@ -106,7 +107,7 @@ def compare_calls(
 
 
 def _figure(table: DataFrame) -> Figure:
-    """Error of every call at the left, time at the right, with an axis for each clock."""
+    """Error of every call at the left; time at the right, or on the simulator bytes fetched."""
     facts = table.attrs
     names = list(dict.fromkeys(table["call"]))
     pytorchs = [name for name in names if name == facts["truth"] or is_pytorchs(name)]
@@ -124,21 +125,21 @@ def _figure(table: DataFrame) -> Figure:
             left.set_title(f"{before}error")
             for times, clock in zip(right, clocks, strict=True):
                 plots.version_times(times, group, facts, clock, percents=True)
-                times.set_title(f"{before}time" + TITLES.get(clock, ""))
+                times.set_title(f"{before}{plots.TITLES[clock]}")
         axes[0][0].invert_yaxis()  # the first call on top
-        title = f"Error and time of {', '.join(names)}"
+        what = f"Error and {plots.TITLES[clocks[0]]}"
+        title = f"{what} of {', '.join(names)}"
         if len(title) > LONGEST_TITLE:
-            title = f"Error and time of {len(names)} functions"
+            title = f"{what} of {len(names)} functions"
         truth = f"truth: {facts['truth']} in float64" if facts["truth"] else "truth in float64"
-        caption = f"{plots.machine(facts)}\n{facts['inputs']}; {truth}; {facts['clock']}"
+        caption = f"{plots.machine(facts)}\n{facts['inputs']}; {truth}; {plots.conditions(rows)}"
         return drawing.finish(figure, title, f"{caption}, {facts['date']}")
 
 
 def plot_calls(table: "DataFrame", title: str) -> Figure:
     """Time of each version of `time_calls` as a bar, with the time of a copy of as many bytes.
 
-    Without a GPU there is no copy, and what ran on the simulator and what ran on the CPU itself
-    have an axis each.
+    Without a GPU there is no copy, and the bars of what ran on the simulator are the bytes fetched.
     """
     facts = table.attrs
     rows = table.assign(implementation="ours:" + table["version"])
@@ -150,5 +151,5 @@ def plot_calls(table: "DataFrame", title: str) -> Figure:
             plots.version_times(axes, rows, facts, clock)
         panels[0].invert_yaxis()
         size = f"{rows['bytes'].iloc[0] / 1e6:.1f} MB"
-        caption = f"{plots.machine(facts)}\n{size}, {facts['clock']}, {facts['date']}"
+        caption = f"{plots.machine(facts)}\n{size}, {plots.conditions(rows)}, {facts['date']}"
         return drawing.finish(figure, title, caption)

@@ -11,10 +11,10 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from lab.figure import drawing
 from lab.measure.case import Case
 from lab.measure.error import ulp_error
 from lab.rivals.implementation import Implementation
+from lab.style import drawing
 
 EDGES = [2 ** (half / 2) for half in range(-9, 34)]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.figure import Figure
 
-from lab.figure import drawing
-from lab.figure.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
+from lab.style import drawing
+from lab.style.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, "0.5")
 OWN = (("predicted", "0.35"), ("PyTorch", drawing.RIVAL_COLORS["eager"]), ("ours", COLORS[0]))

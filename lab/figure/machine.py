@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from lab.figure import drawing, plots
-from lab.figure.drawing import BLUE, VERMILLION
+from lab.figure import plots
+from lab.style import drawing
+from lab.style.drawing import BLUE, VERMILLION
 
 if TYPE_CHECKING:
     from pandas import DataFrame

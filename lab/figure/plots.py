@@ -1,8 +1,9 @@
 """Figures of error and time. Each function returns a matplotlib Figure.
 
-On a GPU a figure of time carries the copy that was measured in the same run. Without a GPU it says
-whose the times are, the CPU simulator's or the CPU's own, which have no axis in common; and it
-shows neither a copy nor a rival's time.
+On a GPU a figure of time carries the copy that was measured in the same run. On the simulator,
+whose time says nothing of a GPU's, it shows the bytes that kernels fetch in place of time, and in
+its caption the time that was published for a GPU. What ran on the CPU itself has the CPU's own time
+where nothing ran on the simulator, and else none.
 """
 
 import itertools
@@ -13,17 +14,19 @@ from collections.abc import Callable, Iterable
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 import jitload
-from lab.figure import drawing, histogram
+from lab.figure import histogram
 from lab.measure import arguments
 from lab.measure.case import Case
 from lab.measure.compare import compare
 from lab.measure.progress import progress
 from lab.measure.timing import CLOCKS, CPU_CLOCK, GPU_CLOCK, SIMULATOR_CLOCK, environment
+from lab.measure.traffic import published
 from lab.rivals.implementation import ours
 from lab.rivals.pytorch import eager
+from lab.style import drawing
 
 GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
@@ -33,10 +36,15 @@ WORST_ULP = 1e12  # of an error that a figure shows
 LINEAR_ULP = 10  # up to which errors are shown on a linear axis
 LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
 
-TIMES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "simulator's time", CPU_CLOCK: "the CPU's own time"}
+TITLES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "bytes fetched", CPU_CLOCK: "time on the CPU itself"}
+LABELS = {
+    GPU_CLOCK: "time (µs)",
+    SIMULATOR_CLOCK: "bytes fetched / least bytes",
+    CPU_CLOCK: "the CPU's own time (µs)",
+}
 CONDITIONS = {
     GPU_CLOCK: "median, cold L2",
-    SIMULATOR_CLOCK: "times are the CPU simulator's",
+    SIMULATOR_CLOCK: "no GPU, so no time: bytes in sectors of 32, counted by lab.check",
     CPU_CLOCK: "times are the CPU's own",
 }
 
@@ -45,28 +53,26 @@ def plot_bandwidth(table: DataFrame) -> Figure:
     """Bandwidth (GB/s) against row width, with the line of the measured copy.
 
     One panel per direction and type. The simulator has no bandwidth: without a GPU the y axis is
-    its time per element, in nanoseconds.
+    the bytes fetched, in multiples of the least that there are to move.
 
     table: what `compare` returned, or a selection of its rows.
     """
     table = _timed("table", table)
     facts = table.attrs
-    if clocks_of(table) == [GPU_CLOCK]:
-        height, what = table["gb_per_s"], "bandwidth"
-    else:
-        height, what = 1e3 * table["time_us"] / (table["rows"] * table["cols"]), "time"
+    on_gpu = clocks_of(table) == [GPU_CLOCK]
+    what = "bandwidth" if on_gpu else TITLES[clocks_of(table)[0]]
     with drawing.style():
-        figure, panels = _panels(table.assign(height=height))
+        figure, panels = _panels(table)
         for axes, clock, rows in panels:
-            _lines(axes, rows, "cols", "height")
+            height = rows["gb_per_s"] if on_gpu else _costs(rows, clock)
+            _lines(axes, rows.assign(height=height), "cols", "height")
             if clock == GPU_CLOCK:
                 _copy_line(axes, rows["cols"], lambda cols: facts["copy_gb_per_s"], facts)
             axes.set_xscale("log", base=2)
             drawing.ticks_at(axes.xaxis, sorted(set(table["cols"])))
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * height.max())
             axes.set_xlabel("row width (columns)")
-            unit = f"{TIMES[clock]} per element (ns)" if what == "time" else "bandwidth (GB/s)"
-            axes.set_ylabel(unit)
+            axes.set_ylabel("bandwidth (GB/s)" if on_gpu else LABELS[clock])
         return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
 
 
@@ -74,7 +80,8 @@ def plot_time(table: DataFrame) -> Figure:
     """Time (microseconds) against the least bytes to move, on log axes.
 
     One panel per direction and type. On a GPU the dashed line is the time in which the measured
-    copy moves as many bytes.
+    copy moves as many bytes. On the simulator the y axis is the bytes fetched, in multiples of the
+    least.
 
     table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
     of its rows.
@@ -84,16 +91,21 @@ def plot_time(table: DataFrame) -> Figure:
     with drawing.style():
         figure, panels = _panels(table)
         for axes, clock, rows in panels:
-            _lines(axes, rows, "bytes", "time_us")
+            rows = rows.assign(height=_costs(rows, clock))
+            _lines(axes, rows, "bytes", "height")
             if clock == GPU_CLOCK:
                 _copy_line(axes, rows["bytes"], lambda size: _copy_time_us(size, facts), facts)
             axes.set_xscale("log")
-            axes.set_yscale("log")
             drawing.log_ticks(axes.xaxis, rows["bytes"], unit="B")
-            drawing.log_ticks(axes.yaxis, rows["time_us"])
+            if clock == SIMULATOR_CLOCK:
+                axes.set_ylim(0, 1.1 * rows["height"].max())
+            else:
+                axes.set_yscale("log")
+                drawing.log_ticks(axes.yaxis, rows["height"])
             axes.set_xlabel("least bytes to move")
-            axes.set_ylabel(f"{TIMES[clock]} (µs)")
-        return drawing.finish(figure, f"{facts['op']}: time against bytes", _caption(table))
+            axes.set_ylabel(LABELS[clock])
+        what = f"{TITLES[clocks_of(table)[0]]} against bytes"
+        return drawing.finish(figure, f"{facts['op']}: {what}", _caption(table))
 
 
 def plot_error(
@@ -160,7 +172,8 @@ def plot_versions(
     backward: bool = False,
     seed: int = 0,
 ) -> Figure:
-    """Version against version of our kernel: error at the left, time at the right.
+    """Version against version of our kernel: error at the left, time at the right; on the
+    simulator, whose time says nothing of a GPU's, bytes fetched in multiples of the least.
 
     One row of panels per direction and type. The error is the largest (filled) and the mean
     (hollow) in ULP, with PyTorch's own as lines. On a GPU the dashed line is the time in which the
@@ -200,7 +213,7 @@ def plot_versions(
             for panel, clock in zip(right, clocks, strict=True):
                 if clock in set(rows["clock"]):
                     version_times(panel, rows, facts, clock)
-                    panel.set_title(f"{_listed(key)}: time")
+                    panel.set_title(TITLES[clock])
                 else:
                     panel.set_visible(False)
         axes[0][0].invert_yaxis()  # the first version on top
@@ -212,8 +225,25 @@ def default_shape() -> tuple[int, int]:
 
 
 def clocks_of(table: DataFrame) -> list[str]:
-    """By which clocks the times of a table were taken; what has another clock is no rival."""
-    return [clock for clock in CLOCKS if clock in set(table["clock"])]
+    """The clocks whose rows a figure shows: what has another clock is no rival. What ran on the CPU
+    itself is left out beside the simulator.
+    """
+    there = [clock for clock in CLOCKS if clock in set(table["clock"])]
+    return [clock for clock in there if clock != CPU_CLOCK or SIMULATOR_CLOCK not in there]
+
+
+def conditions(table: DataFrame) -> str:
+    """How the times of a figure were taken, or what it shows in their place."""
+    return ", ".join(CONDITIONS[clock] for clock in clocks_of(table))
+
+
+def _costs(rows: DataFrame, clock: str) -> Series:
+    """Time, µs; on the simulator bytes fetched in multiples of the least. NaN by another clock."""
+    if clock != SIMULATOR_CLOCK:
+        costs = rows["time_us"]
+    else:
+        costs = rows["bytes_fetched"] / rows["bytes"].where(rows["bytes"] > 0)
+    return costs.where(rows["clock"] == clock)
 
 
 def _timed(argument: str, table: object) -> DataFrame:
@@ -240,6 +270,7 @@ def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, str, DataFrame]]
 
     Types are across; directions, options and clocks down.
     """
+    table = table[table["clock"].isin(clocks_of(table))]
     lines = list(table.groupby(["direction", "options", "clock"], sort=False))
     dtypes = list(dict.fromkeys(table["dtype"]))
     figure, axes = drawing.grid(len(lines), len(dtypes), (3.8, 2.9))
@@ -320,38 +351,41 @@ def _error_text(ulp: float) -> str:
 def version_times(
     axes: Axes, rows: DataFrame, facts: dict, clock: str, percents: bool = False
 ) -> None:
-    """Median time of each version as a bar, with its interquartile range and its number.
+    """Median time of each version as a bar, with its interquartile range and its number; on the
+    simulator its bytes fetched.
 
     Versions whose time is not by `clock` have their place and no bar. percents: on a GPU, of a
     copy, beside the number. The axis is logarithmic where the slowest takes more than LOG_RATIO
     times the fastest.
     """
     names, colors = _names_and_colors(rows, facts)
-    times = rows["time_us"].where(rows["clock"] == clock)
-    bars = axes.barh(
-        names, times, xerr=rows["spread_us"] / 2, color=colors, ecolor="0.35", height=0.6
-    )
+    costs = _costs(rows, clock)
+    spread = 0 * costs if clock == SIMULATOR_CLOCK else rows["spread_us"]
+    bars = axes.barh(names, costs, xerr=spread / 2, color=colors, ecolor="0.35", height=0.6)
+    percents = percents and clock == GPU_CLOCK
     shares = rows["percent_of_copy"] if percents else [math.nan] * len(rows)
-    axes.bar_label(bars, [*map(_bar_text, times, shares)], padding=4)
+    axes.bar_label(bars, [*map(_bar_text, costs, shares)], padding=4)
     if clock == GPU_CLOCK and rows["bytes"].nunique() == 1:
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
-    shows_percents = percents and clock == GPU_CLOCK
-    if times.max() > LOG_RATIO * times.min():
-        drawing.set_log_bars(axes, times.dropna(), room=30 if shows_percents else 4)
+    if costs.isna().all():
+        axes.text(0, (len(rows) - 1) / 2, " lab.check could not count them", va="center")
+    elif costs.max() > LOG_RATIO * costs.min() > 0:
+        drawing.set_log_bars(axes, costs.dropna(), room=30 if percents else 4)
     else:
-        room = 1.9 if shows_percents else 1.3  # for the numbers
-        axes.set_xlim(0, room * (times + rows["spread_us"] / 2).max())
+        room = 1.9 if percents else 1.3  # for the numbers
+        axes.set_xlim(0, room * (costs + spread / 2).max() or 1)
         axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
-    axes.set_xlabel(f"{TIMES[clock]} (µs)")
+    axes.set_xlabel(LABELS[clock])
 
 
-def _bar_text(time: float, percent_of_copy: float) -> str:
+def _bar_text(cost: float, percent_of_copy: float) -> str:
     """What stands beside a bar: nothing where there is no time."""
-    if math.isnan(time):
+    if math.isnan(cost):
         return ""
-    number = f"{time:.1f}" if time < 100 else f"{time:.0f}"
+    decimals = 2 if cost < 10 else 1 if cost < 100 else 0
+    number = f"{cost:.{decimals}f}"
     return number if math.isnan(percent_of_copy) else f"{number} ({percent_of_copy:.0f}% of copy)"
 
 
@@ -362,10 +396,15 @@ def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str
 
 
 def _caption(table: DataFrame) -> str:
-    """The conditions: the machine; and below it shapes, how time was taken, and date."""
+    """The conditions: the machine; below it shapes, how time was taken, and date; and on the
+    simulator the times that were published for a GPU.
+    """
     facts = table.attrs
-    clocks = [CONDITIONS[clock] for clock in clocks_of(table)]
-    return f"{machine(facts)}\n{_listed((_shape_text(table), *clocks, facts['date']))}"
+    lines = [machine(facts), _listed((_shape_text(table), conditions(table), facts["date"]))]
+    if SIMULATOR_CLOCK in clocks_of(table):
+        kinds = table[["direction", "dtype"]].drop_duplicates().itertuples(index=False)
+        lines += [published(facts["op"], *kind) for kind in kinds]
+    return "\n".join(filter(None, lines))
 
 
 def machine(facts: dict) -> str:

@@ -1,9 +1,11 @@
 """Tables of calls: error and time of functions of one's own beside PyTorch's, or time alone."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +18,7 @@ from lab.measure.clocks import disturbances, warn_if_disturbed
 from lab.measure.error import Error, summarize
 from lab.measure.progress import progress
 from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
+from lab.measure.traffic import fetched
 from lab.measure.verdict import Judged, of_all
 
 if TYPE_CHECKING:
@@ -27,9 +30,10 @@ PYTORCH = ("torch", "pytorch", "eager", "reference")  # names of calls, in any c
 def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame":
     """Time of each call, and its rate if `bytes` is what it has to move.
 
-    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy. Without a GPU
-    the last two are NaN, and clock is "CPU simulator" where the call launched kernels, "CPU" where
-    it did not, as PyTorch's own. `attrs` holds the conditions, as `compare`'s does.
+    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy, bytes_fetched.
+    Without a GPU the rates are NaN, and clock is "CPU simulator" where the call launched kernels,
+    whose bytes_fetched `lab.check` counts then, and "CPU" where it did not, as PyTorch's own.
+    `attrs` holds the conditions, as `compare`'s does.
     """
     import pandas
 
@@ -40,7 +44,12 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
         timing = take_time(call, device)
         held.append(timing.held)
         measured.append(
-            {"version": name, **rows.time(timing), **rows.rate(timing, bytes, copy_gb_per_s)}
+            {
+                "version": name,
+                **rows.time(timing),
+                **rows.rate(timing, bytes, copy_gb_per_s),
+                "bytes_fetched": fetched(call, timing),
+            }
         )
     warn_if_disturbed(held)
     table = pandas.DataFrame(measured)
@@ -63,10 +72,12 @@ def measure_calls(
     bytes: int | None,
     seed: int,
     copy_gb_per_s: float | None = None,
+    counted: bool = True,
 ) -> "DataFrame":
     """The table of `lab.compare_calls`, which says what the arguments and the columns are.
 
     copy_gb_per_s: of a copy on this GPU; where it is None, that is measured.
+    counted: whether bytes_fetched is counted on the simulator.
     """
     from lab.measure.table import Table
 
@@ -100,6 +111,7 @@ def measure_calls(
                     types = (y.dtype for y in results if y.is_floating_point())
                     eps[name] = max((torch.finfo(it).eps for it in types), default=0)
                     timing = take_time(step, device)
+                    bytes_fetched = fetched(step, timing) if counted else math.nan
                 held.append(timing.held)
                 size = bytes_moved(reads, results)
                 if bytes is not None and direction == "forward":
@@ -112,6 +124,7 @@ def measure_calls(
                         **rows.absolute(error),
                         **rows.time(timing),
                         **rows.rate(timing, size, copy_gb_per_s),
+                        "bytes_fetched": bytes_fetched,
                     }
                 )
             torchs = [name for name in errors if name == true.name or is_pytorchs(name)]
@@ -191,10 +204,11 @@ class _Inputs:
         }
         return _Inputs(values, self.outputs)
 
-    def passed_to(self, call: Callable) -> object:
+    def passed_to(self, call: Callable) -> partial:
+        """The call with the inputs, which `lab.check` finds in it."""
         ordered = [value for key, value in self.values.items() if isinstance(key, int)]
         named = {key: value for key, value in self.values.items() if isinstance(key, str)}
-        return call(*ordered, **named)
+        return partial(call, *ordered, **named)
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
@@ -303,7 +317,8 @@ def _start(
     call: Callable, what: str, given: _Inputs, direction: str, seed: int
 ) -> tuple[tuple[Tensor, ...], list[Tensor], Callable[[], object]]:
     """The results of a call or, backward, the gradients; what it reads; and what does it again."""
-    returned = given.passed_to(call)
+    forward = given.passed_to(call)
+    returned = forward()
     if returned is None:
         if not given.outputs:
             raise TypeError(
@@ -314,7 +329,7 @@ def _start(
         returned = [given.values[key] for key in given.outputs]
     results = _as_results(returned, what)
     if direction == "forward":
-        return tuple(y.detach() for y in results), given.read, lambda: given.passed_to(call)
+        return tuple(y.detach() for y in results), given.read, forward
 
     ends = [y for y in results if y.is_floating_point()]
     if not all(y.requires_grad for y in ends):

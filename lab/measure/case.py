@@ -13,6 +13,7 @@ from torch import Tensor
 from lab.measure.arguments import dtype_name
 from lab.measure.error import Error, summarize
 from lab.measure.timing import Timing, bytes_moved, take_time
+from lab.measure.traffic import fetched
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import eager
 
@@ -25,11 +26,13 @@ Step = Callable[[], tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One implementation on one case: error, least bytes to move, and time if it was taken."""
+    """One implementation on one case: error, least bytes to move, time if it was taken, and on
+    the simulator the bytes fetched."""
 
     error: Error
     bytes: int
     timing: Timing | None
+    fetched: float
 
 
 class Case:
@@ -126,10 +129,12 @@ class Case:
     def measure(self, implementation: Implementation, timed: bool) -> Measurement:
         """Error against the truth, bytes that the step has to move and, if `timed`, its time."""
         step, results = self.start(implementation)
+        timing = take_time(step, self.device) if timed else None
         return Measurement(
             summarize(results, self.truth),
             bytes_moved(self.reads, results),
-            take_time(step, self.device) if timed else None,
+            timing,
+            fetched(step, timing),
         )
 
     @cached_property

@@ -68,6 +68,8 @@ def compare(
     clock                  "GPU, cold L2", "CPU simulator", or "CPU" where ours launches no kernel,
                            as for a gradient that is a view; empty where no time was taken
     bytes                  the least that the implementation can move (`lab.bytes_moved`)
+    bytes_fetched          of global memory, as `lab.check` counts them; NaN on a GPU. Figures show
+                           it in place of the simulator's time, which says nothing of a GPU's
     gb_per_s               bytes / time, 1e9 bytes per second; NaN on the simulator
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN on the simulator
 
@@ -185,5 +187,6 @@ def _row(
         **rows.in_ulp(own, "torch_"),
         **rows.time(measured.timing),
         **rows.rate(measured.timing, measured.bytes, copy_gb_per_s),
+        "bytes_fetched": measured.fetched,
     }
     return row, measured.timing, error

@@ -9,7 +9,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from lab.figure import drawing, plots
+from lab.figure import plots
+from lab.style import drawing
 
 COLORS = colormaps["viridis_r"]  # dark is slow
 MOST_LINES = 200  # of configurations, the best ones, through which one can still look

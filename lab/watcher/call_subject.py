@@ -85,6 +85,7 @@ class CallSubject:
             bytes=None,
             seed=0,
             copy_gb_per_s=copy_gb_per_s(),
+            counted=False,
         )
         return table.to_dict("records")[-1], table.attrs["disturbances"]  # backward comes last
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lab.measure.verdict import spoken
 from lab.watcher.result import Result, Version
 
-BLUE, ORANGE, VERMILLION = "#0072B2", "#E69F00", "#D55E00"  # as lab.figure.drawing has them
+BLUE, ORANGE, VERMILLION = "#0072B2", "#E69F00", "#D55E00"  # as lab.style.drawing has them
 ROW, TOP, BOTTOM = 20, 22, 22  # pixels: of a version, and of what is above and below them
 LEFT, PANEL, GAP = 52, 290, 66
 FAINTEST, BOLDEST = 0.35, 0.65  # opacity of the oldest ghost, and of the newest

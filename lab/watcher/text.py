@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from lab.measure.timing import SIMULATOR_CLOCK
 from lab.measure.verdict import spoken
 from lab.watcher.result import Checked, Finding, Measured, Result, Use
 
@@ -39,7 +40,11 @@ def error(measured: Measured) -> str:
 
 
 def time(measured: Measured) -> str:
-    """The time of a call, with its clock where that is not a GPU's; and the part of a copy."""
+    """The time of a call, with its clock where that is not a GPU's; and the part of a copy. ""
+    for the simulator's, which says nothing of a GPU's.
+    """
+    if measured.clock == SIMULATOR_CLOCK:
+        return ""
     spoken = f"{measured.time_us:.4g} µs"
     if measured.time_us >= 1000:
         spoken = f"{measured.time_us / 1000:.4g} ms"

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lab.figure import drawing
+from lab.style import drawing
 
 PAPER, READ, TILE, THREAD = "0.95", "#A9D3EE", "#0072B2", "#D55E00"
 ROOF, LIBRARY = "0.35", "#E69F00"

@@ -7,8 +7,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lab.figure import drawing
-from lab.figure.drawing import BLUE, VERMILLION
+from lab.style import drawing
+from lab.style.drawing import BLUE, VERMILLION
 
 Holder = Callable[[int, int], tuple[int, int]]
 GROUPS = ["#DCEBF7", "#F7E6C4", "#D5EBDD", "#F3DCE8"]  # of eight lanes each

@@ -7,8 +7,8 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lab.figure import drawing
-from lab.figure.drawing import BLUE, GREEN, VERMILLION
+from lab.style import drawing
+from lab.style.drawing import BLUE, GREEN, VERMILLION
 
 KINDS = {"q kᵀ": BLUE, "softmax": VERMILLION, "p v": GREEN}
 Work = tuple[str, float, float]  # one of KINDS, its begin, its end

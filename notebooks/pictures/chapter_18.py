@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lab.figure import drawing
-from lab.figure.drawing import BLUE, GREEN, VERMILLION
+from lab.style import drawing
+from lab.style.drawing import BLUE, GREEN, VERMILLION
 
 COLORS = (BLUE, VERMILLION, GREEN)
 LEAST = 2.0**-20  # where the logarithmic axes begin

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from lab.figure.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
+from lab.style.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 from notebooks.pictures.chapter_13 import stacked
 
 PARTS = {"attention": BLUE, "gated layer": GREEN, "norms": VERMILLION, "loss": PURPLE,

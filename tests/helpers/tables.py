@@ -12,6 +12,7 @@ def as_if(table, target):
     table["time_us"] = times if on_gpu else times.where(ours)
     table["clock"] = "GPU, cold L2" if on_gpu else ours.map({True: "CPU simulator", False: ""})
     table["gb_per_s"] = 1e-3 * table["bytes"] / table["time_us"] if on_gpu else float("nan")
+    table["bytes_fetched"] = (2 * table["bytes"]).where(ours & (not on_gpu))
     table.attrs |= {
         "target": target,
         "device": "NVIDIA H200" if on_gpu else "CPU simulator",

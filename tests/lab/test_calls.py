@@ -1,5 +1,6 @@
 """lab.compare_calls: functions of one's own beside PyTorch's, in one table and one figure."""
 
+import math
 from functools import partial
 
 import pandas
@@ -71,25 +72,28 @@ def test_error_time_and_rate_of_every_call_stand_in_one_table(mine, x):
     clocks = ["GPU, cold L2"] * 2 if ON_GPU else ["CPU simulator", "CPU"]
     assert list(table["clock"]) == clocks
     assert table["percent_of_copy"].notna().all() == ON_GPU
+    if not ON_GPU:
+        assert table["bytes_fetched"][0] == 8000
+        assert math.isnan(table["bytes_fetched"][1]), "PyTorch's launches no kernel"
     assert table.attrs["truth"] == "torch"
 
 
 def test_the_figure_shows_error_and_time_of_every_call(mine, x):
     figure = lab.compare_calls({"mine": mine, "torch": double}, inputs=x).figure
-    error, *times = figure.axes
+    error, cost = figure.axes
     assert [text.get_text() for text in error.get_yticklabels()] == ["mine", "torch"]
     largest = error.collections[0].get_offsets()[:, 0]
     assert largest[0] > 1
     assert largest[1] == 0
     assert not any(line.get_xdata().size for line in error.get_lines()), "a row and no line"
-    bars = [[bar.get_width() > 0 for bar in axes.patches] for axes in times]
+    bars = [bar.get_width() > 0 for bar in cost.patches]
     if ON_GPU:
-        assert bars == [[True, True]]
-        assert "% of copy" in times[0].texts[0].get_text()
+        assert bars == [True, True]
+        assert "% of copy" in cost.texts[0].get_text()
     else:
-        assert bars == [[True, False], [False, True]]
-        titles = [axes.get_title("left") for axes in times]
-        assert titles == ["time on the simulator", "time on the CPU itself"]
+        assert bars == [True, False]
+        assert cost.get_title("left") == "bytes fetched"
+        assert cost.texts[0].get_text() == "1.00"
     assert "float32 1000; truth: torch in float64" in figure.get_supxlabel()
 
 
@@ -109,15 +113,19 @@ def test_the_figure_of_a_gpus_times_has_one_axis_percents_and_the_copy(x):
     assert error.get_xlabel() == "error (ULP)"
 
 
-def test_a_notebook_shows_the_table_and_the_figure(x, monkeypatch):
+def test_a_notebook_shows_the_table_and_the_figure(mine, x, monkeypatch):
     display = pytest.importorskip("IPython.display")
     shown = []
     monkeypatch.setattr(display, "display", shown.append)
     comparison = lab.compare_calls({"torch": double}, inputs=x)
     comparison._ipython_display_()
-    assert list(shown[0]) == ["call", "max_ulp", "time_us", "clock"], "what fits beside an editor"
+    of_time = ["time_us", "percent_of_copy"] if ON_GPU else ["time_us"]
+    assert list(shown[0]) == ["call", "max_ulp", *of_time], "what fits beside an editor"
     assert shown[1] is comparison.figure
     assert "max_ulp" in repr(comparison)
+    lab.compare_calls({"mine": mine, "torch": double}, inputs=x)._ipython_display_()
+    costs = of_time if ON_GPU else ["bytes_fetched", "bytes"]
+    assert list(shown[2]) == ["call", "max_ulp", *costs]
 
 
 # ---- what calls take and return

@@ -24,6 +24,7 @@ COLUMNS = [
     *("op", "direction", "options", "dtype", "rows", "cols", "implementation"),
     *(*ERRORS, *(f"torch_{name}" for name in ERRORS)),
     *("time_us", "spread_us", "clock", "bytes", "gb_per_s", "percent_of_copy"),
+    "bytes_fetched",
 ]
 
 
@@ -137,6 +138,8 @@ def test_time_is_the_clocks_and_no_rival_is_timed_by_the_simulator(table):
         assert (table.loc[~ours, "clock"] == "").all()
         assert table.loc[~ours, ["time_us", "spread_us"]].isna().all(axis=None)
         assert table[["gb_per_s", "percent_of_copy"]].isna().all(axis=None)
+        assert (table.loc[ours, "bytes_fetched"] > 0).all()
+        assert table.loc[~ours, "bytes_fetched"].isna().all()
 
 
 @pytest.mark.skipif(not ON_GPU, reason="on the simulator torch.compile is no rival by default")

@@ -13,7 +13,8 @@ import jitload
 import lab
 import reference
 from kernels import square as square_module
-from lab.figure import drawing, histogram
+from lab.figure import histogram
+from lab.style import drawing
 
 ON_GPU = jitload.device().type == "cuda"
 
@@ -52,8 +53,10 @@ def test_the_copy_is_drawn_on_a_gpu_alone(plot, measured):
     simulated = plot(as_if(measured, "cpu"))
     assert not any("copy" in label for axes in simulated.axes for label in labels(axes))
     assert not any("eager" in labels(axes) for axes in simulated.axes)
-    assert "times are the CPU simulator's" in caption(simulated)
-    assert any("simulator's time" in text for axes in simulated.axes for text in axis_labels(axes))
+    assert "no GPU, so no time" in caption(simulated)
+    assert "published, NVIDIA H" in caption(simulated)
+    assert any("bytes fetched" in text for axes in simulated.axes for text in axis_labels(axes))
+    assert not any("µs" in text for axes in simulated.axes for text in axis_labels(axes))
 
 
 def axis_labels(axes):
@@ -80,12 +83,11 @@ def test_bandwidth_on_a_gpu(measured):
     assert list(line(axes, "copy, 4253 GB/s").get_ydata()) == [4253.2, 4253.2]
 
 
-def test_bandwidth_on_the_simulator_is_its_time_per_element(measured):
-    figure = lab.plot_bandwidth(as_if(measured, "cpu"))
-    axes = figure.axes[0]
-    assert axes.get_ylabel() == "simulator's time per element (ns)"
-    y = line(axes, f"ours:{square_module.VERSIONS[0]}").get_ydata()
-    assert list(y) == [1e3 * (100 + cols) / (rows * cols) for rows, cols in SHAPES]
+@pytest.mark.parametrize("plot", [lab.plot_bandwidth, lab.plot_time])
+def test_figures_of_the_simulator_show_the_bytes_fetched(plot, measured):
+    axes = plot(as_if(measured, "cpu")).axes[0]
+    assert axes.get_ylabel() == "bytes fetched / least bytes"
+    assert list(line(axes, f"ours:{square_module.VERSIONS[0]}").get_ydata()) == [2.0] * len(SHAPES)
 
 
 def test_time_against_bytes(measured):
@@ -120,22 +122,29 @@ def test_versions_show_error_and_time(measured):
 
 
 @EVERY_PLOT
-def test_what_ran_on_the_cpu_itself_has_an_axis_of_its_own(plot, measured):
+def test_what_ran_on_the_cpu_itself_is_not_drawn_beside_the_simulators(plot, measured):
     """As a gradient that is a view, or a version that launches no kernel."""
     table = as_if(measured, "cpu")
     naive, *others = (f"ours:{version}" for version in square_module.VERSIONS)
     table.loc[table["implementation"] == naive, "clock"] = "CPU"
     figure = plot(table)
     said = [" ".join(axis_labels(axes)) for axes in figure.axes]
-    by_simulator = [
-        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "simulator's" in text
+    fetched = [
+        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "bytes fetch" in text
     ]
-    by_cpu = [
-        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "the CPU's own" in text
-    ]
-    assert by_simulator == [others] * len(by_simulator) != []
-    assert by_cpu == [[naive]] * len(by_cpu) != []
-    assert "times are the CPU simulator's, times are the CPU's own" in caption(figure)
+    assert fetched == [others] * len(fetched) != []
+    assert not any("the CPU's own" in text for text in (*said, caption(figure)))
+
+    table["clock"] = "CPU"
+    figure = plot(table)
+    assert any("the CPU's own time" in text for axes in figure.axes for text in axis_labels(axes))
+    assert "times are the CPU's own" in caption(figure)
+
+
+def test_what_lab_check_could_not_count_is_said(measured):
+    table = as_if(measured[measured["cols"] == 32], "cpu").assign(bytes_fetched=float("nan"))
+    panel = lab.plot_versions(table).axes[1]
+    assert "could not count" in panel.texts[-1].get_text()
 
 
 def drawn(axes):

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 import reference
 from lab import rivals
-from lab.figure import drawing
 from lab.rivals import backends
+from lab.style import drawing
 
 OTHERS = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
 OPS = reference.OPS | {name: reference.Op(name, lambda: None, {}) for name in OTHERS}

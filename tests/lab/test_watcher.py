@@ -216,7 +216,7 @@ def test_a_summary_says_what_is_known():
     wrong = Finding("race", True, "k.cu", 7, "x[0] = i;", "write after write")
     result = Result(version, None, Opened(2.04, True), MEASURED, Checked((wrong,), 30, 20))
     assert text.summary(result) == (
-        "k.cu +1 −1; built in 2.0 s; right: error 0.5 ULP (PyTorch's 0.5); 12 µs (CPU simulator);"
+        "k.cu +1 −1; built in 2.0 s; right: error 0.5 ULP (PyTorch's 0.5);"
         " 1.50 times the floor of 20 bytes; 1 finding"
     )
     off = Measured(error(4530), error(0.5), 12.0, "CPU simulator", NAN)

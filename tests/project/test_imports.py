@@ -24,8 +24,8 @@ def arrows() -> dict[str, set[str]]:
 
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
-LAB = ("rivals", "measure", "figure", "custom_ops", "checker", "profiler", "tuner", "watcher")
-LAB += ("notebook", "course", "bench", "ship")
+LAB = ("rivals", "style", "checker", "measure", "figure", "custom_ops", "profiler", "tuner")
+LAB += ("watcher", "notebook", "course", "bench", "ship")
 OLD = {"lab.climb", "lab.exercise", "lab.machine"}  # names kept for a release
 
 

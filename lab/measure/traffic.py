@@ -1,0 +1,55 @@
+"""What stands in a figure for time where there is no GPU: the bytes of global memory that a call
+fetches, as lab.check counts them, and the time that was published for a GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from functools import cache
+
+import jitload
+from lab.checker.run import check
+from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK, Timing
+
+SECONDS = 20.0  # that a call may take under the checker
+PUBLISHED = jitload.KERNELS.parent / "docs" / "bench.csv"
+USUAL_COLS = 4096
+
+
+def fetched(call: Callable[[], object], timing: Timing | None) -> float:
+    """Bytes of global memory that a call's kernels fetch on the simulator; NaN where none runs
+    there, where the checker does not run them to their end, and where it records only a sample.
+    """
+    if timing is None or timing.clock != SIMULATOR_CLOCK:
+        return math.nan
+    try:
+        report = check(call, seconds=SECONDS)
+    except Exception:  # of the checker: the call itself has just run
+        return math.nan
+    unfinished = {"timeout", "deadlock", "raised"} & set(report.findings["kind"])
+    return math.nan if unfinished or report.sampled else float(report.bytes_fetched)
+
+
+@cache
+def published(op: str, direction: str, dtype: str) -> str:
+    """What docs/bench.csv says of an op's best version on a GPU, in a line; "" if nothing."""
+    if not PUBLISHED.is_file():
+        return ""
+    wanted = {"op": op, "direction": direction, "dtype": dtype, "implementation": "ours"}
+    wanted |= {"clock": GPU_CLOCK}
+    with PUBLISHED.open(newline="") as file:
+        lines = [
+            line
+            for line in csv.DictReader(file)
+            if wanted.items() <= line.items() and line["time_us"] and line["cols"]
+        ]
+    if not lines:
+        return ""
+    line = min(lines, key=lambda it: abs(math.log2(int(it["cols"]) / USUAL_COLS)))
+    shape = f"{line['rows']} x {line['cols']}"
+    return (
+        f"published, {line['device']}: {float(line['time_us']):.0f} µs for {shape}, {direction},"
+        f" {dtype}, {line['version'].split()[0]}"
+    )

@@ -1,0 +1,1 @@
+"""How every figure of the lab looks."""
