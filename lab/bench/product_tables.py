@@ -16,9 +16,9 @@ COLUMNS = (
 DIRECTIONS = {"forward": "forward", "backward": "backward", "both": "both passes"}
 WITH_MEMORY = ("linear_cross_entropy",)  # the ops that are there for the memory's sake
 NOTE = (
-    "Each kernel and its rivals are timed in turns, so that all run at the same clock and power."
-    " The table gives the percent of the best rival's speed: its time divided by ours. Faster and"
-    " slower mean by more than 2%. The worst shape is the one with the lowest percent."
+    "Each kernel and its rivals take turns; the figures are medians. The table gives the percent of"
+    " the best rival's speed: its time divided by ours. Faster and slower mean by more than 2%. The"
+    " worst shape is the one with the lowest percent."
 )
 OF_FILE = (
     "has a line for each shape: TFLOPS (10^12 operations a second), or the percent of the bandwidth"
