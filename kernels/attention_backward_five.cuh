@@ -44,12 +44,12 @@ __device__ Floats<boxes * N>& all(float (&x)[boxes][N]) {
 // shift: a.keys - a.rows. When this returns dq is there, and dk goes on.
 template <class T, class S, int kCols, class Shared, class Call>
 __device__ void multiply_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
-                              const Ring<S::kStages>& ring, char* ds, const Call& a, int64_t shift,
-                              float scale, int key, int row, int group) {
+                              const PipelineState<S::kStages>& pipe, char* ds, const Call& a,
+                              int64_t shift, float scale, int key, int row, int group) {
     constexpr int kRows = S::kRows, kBlock = S::kBlock, kBoxes = kRows / 64;
-    char* const q = shared.w[ring.stage][0];
+    char* const q = shared.w[pipe.stage][0];
     char* const g = q + S::kOfStep;
-    const RowInfo* const infos = shared.infos[ring.stage];
+    const RowInfo* const infos = shared.infos[pipe.stage];
     // There may be no such key, or row, and p anything: but nothing times k must be 0 in dq.
     bool some[kBoxes];
 #pragma unroll
@@ -62,7 +62,7 @@ __device__ void multiply_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles
         clear_hidden(
             x, some[box], a, shift, key, row + box * 64, a.keys, kBoxes > 1 ? a.rows : kNoEnd);
     };
-    shared.w_full[ring.stage].wait(ring.phase);
+    shared.w_full[pipe.stage].wait(pipe.phase);
     if constexpr (Call::kPacked) {
         clear_tail<kRows, kCols, S::kConsumers>(q, a.rows - row);
         clear_tail<kRows, kCols, S::kConsumers>(g, a.rows - row);
@@ -117,14 +117,14 @@ __device__ void put_dq(const DqPlace& place, const float (&of_q)[N]) {
 // All of a step: its products, dq to its place, and then q and g are no longer needed.
 template <class T, class S, int kCols, class Shared, class Call>
 __device__ void take_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
-                          Ring<S::kStages>& ring, int& ds_stage, const DqPlace& dq, const Call& a,
-                          int64_t shift, float scale, int key, int row, int group) {
+                          PipelineState<S::kStages>& pipe, int& ds_stage, const DqPlace& dq,
+                          const Call& a, int64_t shift, float scale, int key, int row, int group) {
     multiply_step<T>(
-        its, tiles, shared, ring, shared.ds[ds_stage], a, shift, scale, key, row, group);
+        its, tiles, shared, pipe, shared.ds[ds_stage], a, shift, scale, key, row, group);
     put_dq(dq, its.of_q);
     wgmma_wait<0>();
-    if (threadIdx.x % kWarpgroup == 0) shared.w_empty[ring.stage].arrive();
-    ring.next();
+    if (threadIdx.x % kWarpgroup == 0) shared.w_empty[pipe.stage].arrive();
+    pipe.next();
     ds_stage ^= 1;
 }
 

@@ -52,9 +52,9 @@ template <int kCols, class Shared, class Call>
 __device__ void fetch_tiles(Shared& shared, const BackwardMaps& maps, const Call& whole,
                             const TicketOrder& order, const RowInfo* infos, int* tickets) {
     using S = NarrowBackward<kCols>;
-    Ring<2> told;
-    Ring<S::kTiles> tiles;
-    Ring<S::kStages> ring;
+    PipelineState<2> told;
+    PipelineState<S::kTiles> tiles;
+    PipelineState<S::kStages> pipe;
     while (true) {
         const int ticket = atomicAdd(tickets, 1);
         shared.ticket_empty[told.stage].wait(told.phase ^ 1);
@@ -70,7 +70,7 @@ __device__ void fetch_tiles(Shared& shared, const BackwardMaps& maps, const Call
                                         slice % a.kv_heads, slice / a.kv_heads, shared.x_full[i]);
             tiles.next();
             for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
-                load_step<S::kRows, kCols>(shared, ring, maps, infos, a, place);
+                load_step<S::kRows, kCols>(shared, pipe, maps, infos, a, place);
             });
         };
         with_tile_of_keys<S::kBlock, S::kRows>(whole, order, ticket, fetch);
@@ -82,8 +82,8 @@ template <int kCols, class Shared, class Call>
 __device__ void add_tiles(Shared& shared, int part, const Call& whole, const TicketOrder& order,
                           const DqSums& to) {
     using S = NarrowBackward<kCols>;
-    Ring<2> told;
-    Ring<1> ring;
+    PipelineState<2> told;
+    PipelineState<1> pipe;
     while (true) {
         shared.ticket_full[told.stage].wait(told.phase);
         const int ticket = shared.tickets[told.stage];
@@ -94,10 +94,10 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole, const Tic
             for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
                 const int64_t at = info_at(a, place) / 64 + part;
                 const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
-                shared.dq_full[part].wait(ring.phase);
+                shared.dq_full[part].wait(pipe.phase);
                 if (place.row + part * 64 < a.rows) add_in_turn(to, at, turn, shared.dq[part]);
                 shared.dq_empty[part].arrive();
-                ring.next();
+                pipe.next();
             });
         };
         with_tile_of_keys<S::kBlock, S::kRows>(whole, order, ticket, add);
@@ -117,7 +117,7 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         const int part = threadIdx.x % kWarpgroup / kWarp - 1;
         if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
         if (part < 0) {
@@ -128,13 +128,13 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
         return;
     }
 
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
-    Ring<2> told;
-    Ring<S::kTiles> tiles;
-    Ring<S::kStages> ring;
-    Ring<1> dq_ring;
+    PipelineState<2> told;
+    PipelineState<S::kTiles> tiles;
+    PipelineState<S::kStages> pipe;
+    PipelineState<1> dq_ring;
     int ds_stage = 0;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         char* const x = shared.x[tiles.stage][0];
@@ -146,7 +146,7 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
         const auto step = [&](int row) {
             const DqPlace dq = {
                 shared.dq[group], shared.dq_empty[group], shared.dq_full[group], dq_ring.phase};
-            take_step<T>(its, KeyTiles{k_tile, v_tile, x}, shared, ring, ds_stage, dq, a, shift,
+            take_step<T>(its, KeyTiles{k_tile, v_tile, x}, shared, pipe, ds_stage, dq, a, shift,
                          scale, top, row, group);
             dq_ring.next();
         };

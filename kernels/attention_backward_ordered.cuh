@@ -49,9 +49,9 @@ __device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call&
     shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
     load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
                                 slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
-    Ring<S::kStages> ring;
+    PipelineState<S::kStages> pipe;
     for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
-        load_step<S::kRows, kCols>(shared, ring, maps, infos, a, place);
+        load_step<S::kRows, kCols>(shared, pipe, maps, infos, a, place);
     });
 }
 
@@ -60,15 +60,15 @@ template <int kCols, class Shared, class Call>
 __device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums& to, int64_t slice,
                           int key, Steps steps) {
     using S = OrderedBackward<kCols>;
-    Ring<S::kStages> ring;
+    PipelineState<S::kStages> pipe;
     for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
-        const int i = ring.stage;
+        const int i = pipe.stage;
         const int64_t at = info_at(a, place) / S::kRows * S::kConsumers + part;
         const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
-        shared.dq_full[i][part].wait(ring.phase);
+        shared.dq_full[i][part].wait(pipe.phase);
         add_in_turn(to, at, turn, shared.dq[i][part]);
         shared.dq_empty[i][part].arrive();
-        ring.next();
+        pipe.next();
     });
 }
 
@@ -91,7 +91,7 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
     };
 
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         const int part = threadIdx.x % kWarpgroup / kWarp - 1;
         if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
         with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
@@ -104,7 +104,7 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         return;
     }
 
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     const float scale = float(whole.scale) * kLog2E;
     with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
@@ -115,13 +115,13 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         const char* const k_columns =
             shared.x[0] + column / 64 * box_bytes(S::kBlock) + column % 64 * int(sizeof(T));
         GroupNumbers<S, kCols> its;
-        Ring<S::kStages> ring;
+        PipelineState<S::kStages> pipe;
         int ds_stage = 0;
         const auto step = [&](int row) {
-            const int i = ring.stage;
+            const int i = pipe.stage;
             const DqPlace dq = {shared.dq[i][group], shared.dq_empty[i][group],
-                                shared.dq_full[i][group], ring.phase};
-            take_step<T>(its, KeyTiles{k_tile, v_tile, k_columns}, shared, ring, ds_stage, dq, a,
+                                shared.dq_full[i][group], pipe.phase};
+            take_step<T>(its, KeyTiles{k_tile, v_tile, k_columns}, shared, pipe, ds_stage, dq, a,
                          shift, scale, top, row, group);
         };
         shared.x_full.wait(0);

@@ -55,10 +55,10 @@ __device__ void for_each_tile_of_keys(const Call& whole, const Order& order, F f
 
 // Asks for q, g and infos of a step, when the one before in this stage has been read.
 template <int kRows, int kCols, class Shared, int kStages, class Call>
-__device__ void load_step(Shared& shared, Ring<kStages>& ring, const BackwardMaps& maps,
+__device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const BackwardMaps& maps,
                           const RowInfo* infos, const Call& a, const Place& place) {
-    const int i = ring.stage;
-    shared.w_empty[i].wait(ring.phase ^ 1);
+    const int i = pipe.stage;
+    shared.w_empty[i].wait(pipe.phase ^ 1);
     tma_writes_done();  // the threads' reads of infos come first
     shared.w_full[i].arrive_expect_tx(2 * tile_bytes(kRows, kCols) + sizeof(shared.infos[i]));
     load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row), place.head,
@@ -68,7 +68,7 @@ __device__ void load_step(Shared& shared, Ring<kStages>& ring, const BackwardMap
     for (int row = 0; row < kRows; row += 64)
         bulk_load(shared.infos[i] + row, row == 0 || place.row + row < a.rows ? from + row : from,
                   64 * sizeof(RowInfo), shared.w_full[i]);
-    ring.next();
+    pipe.next();
 }
 
 // Of scores [64 keys, rows], as a product leaves them: p, and ds of slopes. its: infos of the rows.
@@ -96,7 +96,7 @@ __device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t sh
     int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int its_key = key + row_of_sum(2 * half);
+        const int its_key = key + accum_row(2 * half);
         const int64_t from = its_key - shift;
         const bool there = its_key < keys && row < rows;
         begin[half] = int(from - a.right - row);

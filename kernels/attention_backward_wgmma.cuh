@@ -58,10 +58,10 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
-        Ring<S::kTiles> tiles;
-        Ring<S::kStages> ring;
+        PipelineState<S::kTiles> tiles;
+        PipelineState<S::kStages> pipe;
         const auto fetch = [&](const auto& a, Place place, int begin, int end) {
             const int j = tiles.stage;
             shared.x_empty[j].wait(tiles.phase ^ 1);
@@ -69,9 +69,9 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
             load_both<S::kBlock, kCols>(shared.x[j][0], maps.q, maps.g, a.row_coordinate(place.row),
                                         place.head, place.batch, shared.x_full[j]);
             tiles.next();
-            for (int key = begin; key < end; key += kKeys, ring.next()) {
-                const int i = ring.stage;
-                shared.w_empty[i].wait(ring.phase ^ 1);
+            for (int key = begin; key < end; key += kKeys, pipe.next()) {
+                const int i = pipe.stage;
+                shared.w_empty[i].wait(pipe.phase ^ 1);
                 shared.w_full[i].arrive_expect_tx(2 * M::kOfStep);
                 load_both<kKeys, kCols>(
                     shared.w[i][0], maps.k, maps.v, a.key_coordinate(key), place.head / a.group(),
@@ -82,11 +82,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         return;
     }
 
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
-    Ring<S::kTiles> tiles;
-    Ring<S::kStages> ring, before;
+    PipelineState<S::kTiles> tiles;
+    PipelineState<S::kStages> pipe, before;
     const auto multiply = [&](const auto& a, Place place, int begin, int end) {
         const int top = int(place.row) + group * 64;
         const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
@@ -94,7 +94,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         char* const g_tile = q_tile + S::kOfBlock;
         RowInfo info[2];
         for (int half = 0; half < 2; ++half) {
-            const int row = top + row_of_sum(2 * half);
+            const int row = top + accum_row(2 * half);
             info[half] = {INFINITY, 0};
             if (row < a.rows) info[half] = infos[info_at(a, {place.batch, place.head, row})];
         }
@@ -103,8 +103,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         float (&p)[kKeys / 2] = S::kAheadOfQ ? others : scores;
         uint32_t ds[kKeys / 4];
         const auto start_scores = [&](int key) {
-            char* const k_tile = shared.w[ring.stage][0];
-            shared.w_full[ring.stage].wait(ring.phase);
+            char* const k_tile = shared.w[pipe.stage][0];
+            shared.w_full[pipe.stage].wait(pipe.phase);
             if constexpr (Call::kPacked)
                 clear_tail<kKeys, kCols, S::kConsumers>(k_tile, a.keys - key);
             wgmma_fence();
@@ -112,7 +112,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         };
         // With kAheadOfQ the scores of this step are there, and in the end those of the next one.
         const auto step = [&](int key, auto is_last) {
-            char* const k_tile = shared.w[ring.stage][0];
+            char* const k_tile = shared.w[pipe.stage][0];
             if constexpr (!S::kAheadOfQ) start_scores(key);
             wgmma_fence();
             start_rows<T, kCols, S::kBlock>(slopes, g_tile, k_tile + M::kOfStep);
@@ -120,7 +120,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
 #pragma unroll
             for (int i = 0; i < kKeys / 2; ++i)
                 p[i] = quick_power_of_2(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
-            ring.next();
+            pipe.next();
             if constexpr (S::kAheadOfQ && !is_last.value) {
                 start_scores(key + kKeys);
                 wgmma_wait<1>();  // the slopes are there, and dq of the step before
@@ -135,7 +135,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
             for (int i = 0; i < kKeys / 2; ++i)
                 slopes[i] = p[i] * (slopes[i] - info[i / 2 % 2].delta);
             if (key + kKeys > last || key < first) {
-                const Limits limits(a, top + row_of_sum(0), key);
+                const Limits limits(a, top + accum_row(0), key);
                 keep_columns(slopes, limits.begin, limits.end, 0);
             }
             as_factor<T>(ds, slopes);
@@ -192,10 +192,10 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
-        Ring<S::kTiles> tiles;
-        Ring<S::kStages> ring;
+        PipelineState<S::kTiles> tiles;
+        PipelineState<S::kStages> pipe;
         const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
             const int j = tiles.stage;
             shared.x_empty[j].wait(tiles.phase ^ 1);
@@ -206,18 +206,18 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
                 for (int n = steps.low; n < steps.high; ++n)
                     load_step<kRows, kCols>(
-                        shared, ring, maps, infos, a, a.sharer(slice, sharer, n * kRows));
+                        shared, pipe, maps, infos, a, a.sharer(slice, sharer, n * kRows));
             }
         };
         for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
         return;
     }
 
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
-    Ring<S::kTiles> tiles;
-    Ring<S::kStages> ring;
+    PipelineState<S::kTiles> tiles;
+    PipelineState<S::kStages> pipe;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
         const int count = (steps.high - steps.low) * int(a.sharing());
@@ -229,25 +229,25 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         uint32_t p[kRows / 4], ds[kRows / 4];
         int row = steps.low * kRows;
         const auto start_scores = [&] {
-            char* const q_tile = shared.w[ring.stage][0];
-            shared.w_full[ring.stage].wait(ring.phase);
+            char* const q_tile = shared.w[pipe.stage][0];
+            shared.w_full[pipe.stage].wait(pipe.phase);
             if constexpr (Call::kPacked) {
                 clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
-                clear_tail<kRows, kCols, S::kConsumers>(shared.w[ring.stage][1], a.rows - row);
+                clear_tail<kRows, kCols, S::kConsumers>(shared.w[pipe.stage][1], a.rows - row);
             }
             wgmma_fence();
             start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
         };
         const auto next = [&] {
-            ring.next();
+            pipe.next();
             row += kRows;
             if (row == steps.high * kRows) row = steps.low * kRows;
         };
         // With kAheadOfKv the scores of this step are there, and in the end those of the next one.
         const auto step = [&](auto is_last) {
-            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + M::kOfStep;
-            const RowInfo* const its = shared.infos[ring.stage];
-            Mbarrier& empty = shared.w_empty[ring.stage];
+            char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + M::kOfStep;
+            const RowInfo* const its = shared.infos[pipe.stage];
+            Mbarrier& empty = shared.w_empty[pipe.stage];
             const int its_row = row;
             const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
             if constexpr (!S::kAheadOfKv) start_scores();

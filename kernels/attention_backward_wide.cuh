@@ -55,9 +55,9 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
-        Ring<S::kStages> ring;
+        PipelineState<S::kStages> pipe;
         const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
             shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
             load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
@@ -65,14 +65,14 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
             for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
                 for (int n = steps.low; n < steps.high; ++n)
                     load_step<kRows, kCols>(
-                        shared, ring, maps, infos, a, a.sharer(slice, sharer, n * kRows));
+                        shared, pipe, maps, infos, a, a.sharer(slice, sharer, n * kRows));
             }
         };
         for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
         return;
     }
 
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
@@ -81,17 +81,17 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
         const int64_t shift = a.keys - a.rows;
         const int count = (steps.high - steps.low) * int(a.sharing());
         float of_k[S::kOut / 2] = {}, of_v[S::kOut / 2] = {};
-        Ring<S::kStages> ring, before;
+        PipelineState<S::kStages> pipe, before;
         int row = steps.low * kRows;
         shared.x_full.wait(0);
         for (int n = 0; n < count; ++n) {
-            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
-            char *const p_tile = shared.p[ring.stage][0], *const ds_tile = shared.p[ring.stage][1];
-            const RowInfo* const its = shared.infos[ring.stage] + first;
+            char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + S::kOfStep;
+            char *const p_tile = shared.p[pipe.stage][0], *const ds_tile = shared.p[pipe.stage][1];
+            const RowInfo* const its = shared.infos[pipe.stage] + first;
             const int top = row + first;
             const bool some = key < a.first_key(top + S::kHalf - 1) || key + 64 > a.end_key(top);
             float scores[S::kHalf / 2], slopes[S::kHalf / 2];
-            shared.w_full[ring.stage].wait(ring.phase);
+            shared.w_full[pipe.stage].wait(pipe.phase);
             if constexpr (Call::kPacked) {
                 clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
                 clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
@@ -117,7 +117,7 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
             wgmma_fence();
             start_columns<T, kRows>(of_v, p_tile, g_tile + its_columns * box_bytes(kRows));
             start_columns<T, kRows>(of_k, ds_tile, q_tile + its_columns * box_bytes(kRows));
-            ring.next();
+            pipe.next();
             row += kRows;
             if (row == steps.high * kRows) row = steps.low * kRows;
         }

@@ -108,8 +108,8 @@ using ForwardOrder = std::conditional_t<Call::kPacked, TicketOrder, Order>;
 template <class S>
 __device__ void find_tiles(typename S::Shared& shared, const PackedAttention& whole,
                            const TicketOrder& order) {
-    Ring<S::kTiles> q_ring;
-    Ring<S::kTold> told;
+    PipelineState<S::kTiles> q_ring;
+    PipelineState<S::kTold> told;
     const auto tell = [&](const RowsTile<PackedAttention>& tile) {
         shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
         shared.tiles[told.stage] = tile;
@@ -156,8 +156,8 @@ __device__ void clear_tails(typename S::Shared& shared) {
 template <class S, int kCols>
 __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& maps,
                               const Attention& whole, const Order& order) {
-    Ring<S::kTiles> q_ring;
-    Ring<S::kStages> ring;
+    PipelineState<S::kTiles> q_ring;
+    PipelineState<S::kStages> pipe;
     const auto tell = [&](const RowsTile<Attention>& tile) {
         shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
         shared.tiles[q_ring.stage] = tile;
@@ -169,11 +169,11 @@ __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& map
         load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
                                    place.head, place.batch, shared.q_full[q_ring.stage]);
         q_ring.next();
-        for (int key = begin; key < end; key += S::kKeys, ring.next()) {
-            const int i = ring.stage, row = a.key_coordinate(key);
-            shared.k_empty[i].wait(ring.phase ^ 1);
+        for (int key = begin; key < end; key += S::kKeys, pipe.next()) {
+            const int i = pipe.stage, row = a.key_coordinate(key);
+            shared.k_empty[i].wait(pipe.phase ^ 1);
             load_tile<S::kKeys, kCols>(shared.k[i], maps.k, row, head, batch, shared.k_full[i]);
-            shared.v_empty[i].wait(ring.phase ^ 1);
+            shared.v_empty[i].wait(pipe.phase ^ 1);
             load_tile<S::kKeys, kCols>(shared.v[i], maps.v, row, head, batch, shared.v_full[i]);
         }
     };
@@ -186,9 +186,9 @@ __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& map
 template <class S, int kCols>
 __device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
                             const PackedAttention& whole) {
-    Ring<S::kTold> told;
-    Ring<S::kTiles> q_ring;
-    Ring<S::kStages> ring;
+    PipelineState<S::kTold> told;
+    PipelineState<S::kTiles> q_ring;
+    PipelineState<S::kStages> pipe;
     int tails = 0;  // phase
     const int group = int(whole.group());
     while (true) {
@@ -201,11 +201,11 @@ __device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
         const int head = tile.head / group, begin = tile.key_begin;
         const int end = begin + tile.end, keys_end = begin + tile.keys;
 #pragma unroll 1
-        for (int key = begin + tile.begin; key < end; key += S::kKeys, ring.next()) {
-            const int i = ring.stage;
-            shared.k_empty[i].wait(ring.phase ^ 1);
+        for (int key = begin + tile.begin; key < end; key += S::kKeys, pipe.next()) {
+            const int i = pipe.stage;
+            shared.k_empty[i].wait(pipe.phase ^ 1);
             load_tile<S::kKeys, kCols>(shared.k[i], maps.k, key, head, 0, shared.k_full[i]);
-            shared.v_empty[i].wait(ring.phase ^ 1);
+            shared.v_empty[i].wait(pipe.phase ^ 1);
             Mbarrier* full = &shared.v_full[i];
             if (key + S::kKeys > keys_end) {
                 shared.helpers.tell_of_tail(i, keys_end - key, tails);
@@ -235,11 +235,11 @@ class ForwardGroup {
     const int group_;
     const bool is_first_ = threadIdx.x % kWarpgroup == 0;
     const Turns<S::kConsumers> turns_;
-    Ring<S::kTiles> tile_;
-    Ring<S::kStages> step_, before_;  // this step's k and v, and those of the step before
-    int key_;                         // with which its keys begin
-    int top_;                         // the first of these rows
-    int first_, last_;                // all of them see the keys from first on and before last
+    PipelineState<S::kTiles> tile_;
+    PipelineState<S::kStages> step_, before_;  // this step's k and v, and those of the step before
+    int key_;                                  // with which its keys begin
+    int top_;                                  // the first of these rows
+    int first_, last_;   // all of them see the keys from first on and before last
     int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
     float sums_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
     uint32_t weights_[kKeys / 4], q_[S::kKeepsQ ? kCols / 4 : 1];
@@ -422,7 +422,7 @@ class ForwardGroup {
     }
     __device__ void take_powers() {
         if (key_ < first_ || key_ + kKeys > last_) {
-            const Limits limits(whole_.with(told(tile_.stage)), top_ + row_of_sum(0), key_);
+            const Limits limits(whole_.with(told(tile_.stage)), top_ + accum_row(0), key_);
             keep_columns(scores_, limits.begin, limits.end, -INFINITY);
         }
         soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(whole_.scale) * kLog2E, factor_);
@@ -457,7 +457,7 @@ class ForwardGroup {
         float share[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const Place place = {tile.batch, tile.head, top + row_of_sum(2 * half)};
+            const Place place = {tile.batch, tile.head, top + accum_row(2 * half)};
             share[half] = finish(a, soft_, half, place, stats_);
         }
         if (Call::kPacked && top + 64 > a.rows) {
@@ -496,7 +496,7 @@ __global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap, Call>::kThreads)) void fo
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
+        warpgroup_reg_dealloc<S::kLeft>();
         const int thread = threadIdx.x % kWarpgroup;
         if constexpr (Call::kPacked) {
             if (thread == 0) fetch_found<S, kCols>(shared, maps, whole);
@@ -507,7 +507,7 @@ __global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap, Call>::kThreads)) void fo
         }
         return;
     }
-    take_registers<S::kRegisters>();
+    warpgroup_reg_alloc<S::kRegisters>();
     ForwardGroup<T, kCols, kOverlap, Call> rows(shared, maps, whole, y, stats, group);
     if constexpr (kOverlap) {
         rows.run_overlapped();

@@ -72,7 +72,7 @@ struct TicketOrder {
 
 // Which stage of a ring is next, and which of its phases.
 template <int kStages>
-struct Ring {
+struct PipelineState {
     int stage = 0, phase = 0;
     __device__ void next() {
         if (++stage == kStages) stage = 0, phase ^= 1;
@@ -152,7 +152,7 @@ __device__ void put_rows(char* tile, const float (&sums)[N2], int column = 0) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
-        store_sums(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
+        store_accum(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
     }
 }
 // From `column` on.

@@ -3,7 +3,7 @@
 #include "binding.h"
 
 template <class T>
-int64_t matmul_parts(const Product<T>& p, int64_t version);
+int64_t matmul_workspace(const Product<T>& p, int64_t version);
 template <class T>
 int64_t matmul_copies(const Product<T>& p, int64_t version);
 template <class T>
@@ -16,7 +16,7 @@ template <class T>
 cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
                                int64_t shares, cudaStream_t stream);
 
-// The shape of t with so many columns.
+// The shape of t with another number of columns.
 Shape with_cols(const Tensor& t, int64_t cols) {
     Shape shape = shape_of(t);
     shape.back() = cols;
@@ -130,8 +130,8 @@ struct Matrices {
                reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
     }
 
-    // A copy whose rows are so far apart; or whose columns are, where those lie in memory one after
-    // the other, for to turn a matrix takes longer than to copy it.
+    // A copy with an aligned stride. It keeps the order of the elements in memory: transposing
+    // costs more than copying.
     Tensor spread() const {
         const bool by_column = col_stride != 1 && (!one || t.dim() == 2);
         const Tensor from = by_column ? transposed(t) : t;
@@ -192,13 +192,13 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             nullptr,
             nullptr,
             tf32};
-        Tensor parts, copies;
+        Tensor workspace, copies;
         const auto make_room = [&](Tensor& room, int64_t floats) -> float* {
             if (floats == 0) return nullptr;
             room = new_tensor(x, {floats}, ScalarType::Float);
             return out<float>(room);
         };
-        product.parts = make_room(parts, matmul_parts<T>(product, version));
+        product.workspace = make_room(workspace, matmul_workspace<T>(product, version));
         product.copies = make_room(copies, matmul_copies<T>(product, version));
         check_launch(matmul_forward<T>(product, version, device.stream));
     });

@@ -16,16 +16,17 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
-#include "matmul_doubles.cuh"
+#include "matmul_few_rows_configs.cuh"
 #include "matmul_few_rows_mma.cuh"
-#include "matmul_few_rows_tiles.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
+#include "matmul_mma_double.cuh"
 #include "matmul_registers.cuh"
-#include "matmul_split.cuh"
+#include "matmul_split_k.cuh"
 #include "matmul_tf32.cuh"
 
-// A sum of thousands of floats loses digits; in runs of so many, which are then added up, fewer.
+// Length of a run. A sum of thousands of floats loses digits; adding up runs of this length loses
+// fewer.
 constexpr int kRun = 16;
 
 // ---- naive: one thread for each element of y, which reads a row of x and a row of w.
@@ -36,7 +37,7 @@ __global__ void matmul_naive(Product<T> p, int64_t elements) {
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= elements) return;
     const int64_t unit = i % p.units, row = i / p.units % p.rows, batch = i / p.units / p.rows;
-    KahanSum<Acc<T>> sums[2];
+    KahanSum<Acc<T>> accum[2];
     for (int half = 0; half < halves(p); ++half) {
         const T* x = at(p.x, batch, row, 0);
         const T* w = at(p.w, batch, unit + half * p.units, 0);
@@ -44,10 +45,10 @@ __global__ void matmul_naive(Product<T> p, int64_t elements) {
             Acc<T> run = 0;
             for (int64_t k = first; k < smaller(first + kRun, p.depth); ++k)
                 run += Acc<T>(x[k * p.x.col]) * Acc<T>(w[k * p.w.col]);
-            sums[half] += run;
+            accum[half] += run;
         }
     }
-    put(p, batch, row, unit, sums[0].value, sums[1].value);
+    epilogue_element(p, batch, row, unit, accum[0].value, accum[1].value);
 }
 
 // ---- tiles: a block has 32 x 32 elements of y, and reads the rows of x and w for them once, 32 of
@@ -92,16 +93,17 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
         if (c >= kTile / 2) return;
         gate = gates[r][c];
     }
-    if (rows(r) >= 0 && columns(c) >= 0) put(p, place.matrix, rows(r), columns(c), sum, gate);
+    if (rows(r) >= 0 && columns(c) >= 0)
+        epilogue_element(p, place.matrix, rows(r), columns(c), sum, gate);
 }
 
 // ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
-// matmul_wgmma.cuh; mma of doubles, which have no wgmma, in matmul_doubles.cuh, too; and of floats
-// rounded to tf32, in matmul_tf32.cuh
+// matmul_wgmma.cuh; mma of doubles, which have no wgmma, in matmul_mma_double.cuh, too; and of
+// floats rounded to tf32, in matmul_tf32.cuh
 
-// ---- backward: the gradient of bias, the sums of the columns of that of z
+// ---- backward: the gradient of bias, which is the column sums of the gradient of z
 
-// A block adds up 32 columns of its share of the rows, in an order that is always the same.
+// A block adds up 32 columns of its share of the rows, always in the same order.
 constexpr int kSumRows = 8;
 
 template <class T, class From>
@@ -125,7 +127,8 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 
 // ---- launchers
 
-// By tensor cores, in the version asked for or one before it that can; false if none can.
+// Launches tensor core kernels: the version asked for, or an earlier one that can; false if none
+// can.
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (std::is_same_v<T, float>) {
@@ -135,13 +138,13 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
         return version >= MatmulVersion::kMma && !has_few_tiles(p) && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
-            if (p.rows <= 8 && few_rows_plan(p).units == 64 &&
+            if (p.rows <= 8 && few_rows_config(p).units == 64 &&
                 launch_few_rows_mma<T, T, false>(p, p.batch, stream))
                 return true;
             if (launch_few_rows(p, stream)) return true;
             if (launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
         }
-        if (p.parts && launch_split(p, stream)) return true;
+        if (p.workspace && launch_split_k(p, stream)) return true;
         if (version >= MatmulVersion::kWgmma &&
             launch_wgmma(p, version - MatmulVersion::kWgmma, stream))
             return true;
@@ -150,18 +153,18 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
     return false;
 }
 
-// The floats that p.parts has to have room for; 0 where the depth is not to be split.
+// Floats that p.workspace needs; 0 where the product is not split along k.
 template <class T>
-int64_t matmul_parts(const Product<T>& p, int64_t version) {
+int64_t matmul_workspace(const Product<T>& p, int64_t version) {
     if constexpr (sizeof(T) == 2) {
-        if (version == MatmulVersion::kStores) return split_floats(p);
+        if (version == MatmulVersion::kStores) return split_k_floats(p);
     } else if constexpr (std::is_same_v<T, float>) {
-        if (p.tf32 && version == MatmulVersion::kStores) return tf32_split_floats(p);
+        if (p.tf32 && version == MatmulVersion::kStores) return tf32_split_k_floats(p);
     }
     return 0;
 }
 
-// The floats that p.copies has to have room for; 0 where nothing is copied.
+// Floats that p.copies needs; 0 where nothing is copied.
 template <class T>
 int64_t matmul_copies(const Product<T>& p, int64_t version) {
     if constexpr (std::is_same_v<T, float>) {
@@ -198,7 +201,7 @@ cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, in
     return cudaGetLastError();
 }
 
-// Blocks that share the rows of each column.
+// Blocks that share the rows of a column.
 int64_t matmul_shares(int64_t rows, int64_t cols) {
     if (cols == 0) return 1;
     const int64_t across = ceil_div<int64_t>(cols, kWarp);
@@ -223,7 +226,7 @@ cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows,
 }
 
 #define INSTANTIATE(T)                                                  \
-    template decltype(matmul_parts<T>) matmul_parts<T>;                 \
+    template decltype(matmul_workspace<T>) matmul_workspace<T>;         \
     template decltype(matmul_copies<T>) matmul_copies<T>;               \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \

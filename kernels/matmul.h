@@ -38,7 +38,7 @@ struct Product {
     int64_t batch, rows, units, depth;
     Acc<T> scale;
     Act act;
-    float* parts;   // where parts of the depth leave their sums (matmul_split.cuh); may be null
-    float* copies;  // of x and w, rounded to tf32 (matmul_tf32.cuh); may be null
-    bool tf32;      // floats may be rounded to tf32, so that tensor cores can multiply them
+    float* workspace;  // of split-K (matmul_split_k.cuh); may be null
+    float* copies;     // of x and w, rounded to tf32 (matmul_tf32.cuh); may be null
+    bool tf32;         // floats may be rounded to tf32, so that tensor cores can multiply them
 };

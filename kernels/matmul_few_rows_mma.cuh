@@ -6,31 +6,33 @@
 #include "matmul_product.cuh"
 #include "mma.cuh"
 
-// ---- few rows by mma: w takes the place of the 16 rows of a fragment, and x, of which there are
-// no 16, that of its 8 columns: y^T = w x^T. Nobody shares a weight, so each goes from memory
-// straight to the registers of the lane that multiplies it. A block has 16 rows of w; its warps
-// share k, and at the end their sums are added up, always in the same order.
+// ---- few rows by mma: the operands are swapped. w is the 16-row operand of the fragment, and x,
+// which has fewer rows, the 8-column one: y^T = w x^T. No weight is shared, so each goes straight
+// from memory to the registers of the lane that multiplies it. A block has 16 rows of w. Its warps
+// share k (sliced-K), and their accumulators are added up at the end, always in the same order.
 //
-// Which of k an element of a fragment stands for is free, if it is the same in w and in x. So each
-// of the four lanes of a row takes 16 bytes that are neighbours, which is one load, and multiplies
-// four of their elements at a time.
-// Flaw: each block reads all of x, from the caches: of more than 16 rows that is more than w.
+// Which k an element of a fragment stands for is arbitrary, as long as it is the same for w and x.
+// So each of the four lanes of a row loads 16 neighbouring bytes at once, and multiplies four of
+// their elements at a time.
+// Flaw: each block reads all of x, from the caches: with more than 16
+// rows that is more than w.
 
 constexpr int kFewRowsMma = 16, kFewUnits = 16, kFewThreads = 256;
-constexpr int kFewBlocks = 2;    // of a multiprocessor, where one kernel follows the other early
-constexpr int kFewAhead = 1024;  // of k: weights of 16 bits that these bring to the L2 cache
+constexpr int kFewBlocks = 2;            // resident per multiprocessor, with dependent launch
+constexpr int kFewPrefetchDepth = 1024;  // of k: 16-bit weights prefetched to the L2 cache
 
-// Up to 8 rows of x and weights of one byte take longer if the next kernel begins meanwhile: where
-// three blocks of a multiprocessor hide each other's waits, its own lie unevenly.
+// Whether the kernel uses programmatic dependent launch. Up to 8 rows of x and weights of one byte
+// are slower with it: three resident blocks hide each other's latency, and blocks of the next
+// kernel would be spread unevenly.
 template <class W, int rows>
-constexpr bool kFewFollow = sizeof(W) == 2 || rows > 8;
+constexpr bool kFewUsesPdl = sizeof(W) == 2 || rows > 8;
 
-// A lane's 16 bytes of w, as those of two rows become fragments: for four of k each.
+// 16 bytes of w in a lane, as they become fragments of two rows, four k at a time.
 template <class T, class W>
 struct LaneWeights {
     uint32_t words[4];
 
-    // Of number i of four: the first two, or the last two.
+    // Pair i of four: the first two elements, or the last two.
     __device__ uint32_t pair(int i, bool last) const {
         if constexpr (sizeof(W) == 1) return pair_of_bytes<T>(words[i], last);
         return words[2 * i % 4 + last];
@@ -45,7 +47,7 @@ __device__ void load_words(uint32_t* to, const E* from, bool there) {
     memcpy(to, words.at, sizeof(words));
 }
 
-// The same of weights, which nobody reads again: they leave the L1 cache to x.
+// The same for weights, which are read once: they do not displace x from the L1 cache.
 template <class E>
 __device__ void load_weights(uint32_t* to, const E* from, bool there) {
 #if PLAYGROUND_CUDA
@@ -61,41 +63,41 @@ __device__ void load_weights(uint32_t* to, const E* from, bool there) {
 #endif
 }
 
-// W: what weights are in memory. by_block: whether they have scales that differ along k. at_once:
-// blocks that begin while the kernel before is still at work.
+// W: the type of the weights. by_block: whether scales differ along k. at_once: blocks that start
+// while the previous kernel still runs.
 template <class T, class W, int rows, bool by_block, class P>
-__global__ void __launch_bounds__(kFewThreads, kFewFollow<W, rows> ? kFewBlocks : 3)
+__global__ void __launch_bounds__(kFewThreads, kFewUsesPdl<W, rows> ? kFewBlocks : 3)
 matmul_few_rows_mma(P p, int64_t tiles, int64_t at_once) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     constexpr int kTiles = rows / 8, kWarps = kFewThreads / kWarp;
     constexpr int kEach = kVec<W>, kDepth = 4 * kEach;  // of k, at a time: of a lane, of a warp
-    // Times that a warp asks for at once: as many as registers allow.
+    // Unrolling: loads in flight, as many as registers allow.
     constexpr int kAhead = sizeof(W) == 2 && rows == 8 ? 8 : 4;
-    __shared__ float parts[kWarps][rows][kFewUnits + 1];  // + 1: for columns' banks
+    __shared__ float partials[kWarps][rows][kFewUnits + 1];  // + 1 avoids bank conflicts
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, of_row = lane / 4;
     const int units = kFewUnits / halves(p);
     const int64_t matrix = blockIdx.x / tiles, first = blockIdx.x % tiles * units;
-    const W* w[2];  // rows that there are not are multiplied, too, but not written
+    const W* w[2];  // rows past the end are multiplied but not written
     const T* x[kTiles];
-    for (int i = 0; i < 2; ++i) {  // with halves of z, one row of each
+    for (int i = 0; i < 2; ++i) {  // with swiglu, one row of each half
         const int64_t unit = smaller(first + of_row + (units > 8 ? i * 8 : 0), p.units - 1);
         w[i] = at(p.w, matrix, unit + (units > 8 ? 0 : i * p.units), 0);
     }
     for (int n = 0; n < kTiles; ++n)
         x[n] = at(p.x, matrix, smaller<int64_t>(of_row + n * 8, p.rows - 1), 0);
 
-    if (kFewFollow<W, rows>) {
+    if (kFewUsesPdl<W, rows>) {
         launch_dependents();
         const int row = threadIdx.x;
         if (sizeof(W) == 2 && blockIdx.x < at_once && row < units * halves(p)) {
             const int64_t unit = smaller(first + row % units, p.units - 1) + row / units * p.units;
-            const int64_t count = smaller<int64_t>(p.depth, kFewAhead);
+            const int64_t count = smaller<int64_t>(p.depth, kFewPrefetchDepth);
             load_to_l2(at(p.w, matrix, unit, 0), int(count * sizeof(W)));
         }
         grid_dependency_wait();
     }
     const int depth = int(p.depth);
-    float totals[kTiles][4] = {};
+    float final_accum[kTiles][4] = {};
 #pragma unroll kAhead
     for (int begin = warp * kDepth; begin < depth; begin += kWarps * kDepth) {
         const int k = begin + lane % 4 * kEach;
@@ -109,34 +111,34 @@ matmul_few_rows_mma(P p, int64_t tiles, int64_t at_once) {
             for (int i = 0; i < kEach; i += kVec<T>)
                 load_words(&of_x[n][i / 2], x[n] + k + i, k < depth);
         }
-        float fresh[kTiles][4] = {};
-        auto& sums = by_block ? fresh : totals;
+        float block_accum[kTiles][4] = {};
+        auto& accum = by_block ? block_accum : final_accum;
 #pragma unroll
         for (int i = 0; i < kEach / 4; ++i) {
             const uint32_t a[4] = {of_w[0].pair(i, false), of_w[1].pair(i, false),
                                    of_w[0].pair(i, true), of_w[1].pair(i, true)};
-            for (int n = 0; n < kTiles; ++n) mma<T>(sums[n], a, &of_x[n][2 * i]);
+            for (int n = 0; n < kTiles; ++n) mma<T>(accum[n], a, &of_x[n][2 * i]);
         }
         if constexpr (by_block) {
             for (int i = 0; i < 4; ++i) {
                 const float scale = block_scale(p, first + of_row + i / 2 * 8, begin);
-                for (int n = 0; n < kTiles; ++n) totals[n][i] += fresh[n][i] * scale;
+                for (int n = 0; n < kTiles; ++n) final_accum[n][i] += block_accum[n][i] * scale;
             }
         }
     }
 
     for (int n = 0; n < kTiles; ++n)
         for (int i = 0; i < 4; ++i)
-            parts[warp][n * 8 + lane % 4 * 2 + i % 2][of_row + i / 2 * 8] = totals[n][i];
+            partials[warp][n * 8 + lane % 4 * 2 + i % 2][of_row + i / 2 * 8] = final_accum[n][i];
     __syncthreads();
     const int row = threadIdx.x / kFewUnits, column = threadIdx.x % kFewUnits;
     if (row >= p.rows || column >= units || first + column >= p.units) return;
     float sum = 0, gate = 0;
     for (int n = 0; n < kWarps; ++n) {
-        sum += parts[n][row][column];
-        gate += parts[n][row][(column + 8) % kFewUnits];
+        sum += partials[n][row][column];
+        gate += partials[n][row][(column + 8) % kFewUnits];
     }
-    put(p, matrix, row, first + column, sum, gate);
+    epilogue_element(p, matrix, row, first + column, sum, gate);
 #endif
 }
 
@@ -149,7 +151,7 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
         return false;
     const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / halves(p));
     if (batch * tiles > 0x7fffffff || p.depth > 0x3fffffff) return false;  // counted in 32 bits
-    if (kFewFollow<W, rows>) {
+    if (kFewUsesPdl<W, rows>) {
         launch_secondary(kernel, 1, unsigned(batch * tiles), dim3(kFewThreads), stream, p, tiles,
                          kFewBlocks * multiprocessors());
     } else {
@@ -158,7 +160,7 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
     return true;
 }
 
-// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it.
+// False if there are more rows, or this GPU or the layout of x and w does not allow it.
 template <class T, class W, bool by_block, class P>
 bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
     if (p.x.col != 1 || p.w.col != 1 || p.depth % kVec<W> != 0) return false;

@@ -12,7 +12,7 @@
 // have a scale of their own.
 
 #include "matmul_fp8_mma.cuh"
-#include "matmul_fp8_turns.cuh"
+#include "matmul_fp8_ping_pong.cuh"
 
 enum Version : int64_t { kNaive, kMma, kWgmma };  // as in matmul_fp8.py
 
@@ -32,7 +32,7 @@ __global__ void matmul_fp8_naive(Float8Product<T> p) {
             sum += to_float(x[k]) * to_float(w[k]);
         total += sum * block_scale(p, row, unit, first / kScaleBlock);
     }
-    put(p, row, unit, total.value);
+    epilogue_element(p, row, unit, total.value);
 }
 
 // ---- launcher

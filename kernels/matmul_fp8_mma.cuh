@@ -1,16 +1,18 @@
-// The version of matmul_fp8 by mma.sync, for GPUs since compute capability 8.9.
+// The mma.sync version of matmul_fp8, for GPUs from compute capability 8.9 on.
 #pragma once
 
 #include "matmul_fp8_product.cuh"
 #include "matmul_mma.cuh"
 
-// ---- mma: the tiles, stages and fragments of matmul's version of that name. A stage is 128 of k,
-// as many as share a scale: then the sums over it are multiplied by their scales and added up.
-// Flaw: matmul's; and Hopper carries this instruction out as products of float16 (docs/ptx.md).
+// ---- mma: the tiles, pipeline and fragments of the same version of matmul. A stage has 128 of k,
+// which share a scale: the accumulators of each stage are multiplied by their scales and added to
+// float sums.
+// Flaw: that of matmul; and Hopper executes this instruction as products of float16
+// (docs/ptx.md).
 
 using Fp8Tile = MmaTile<Float8>;
 
-// A tile of rows that begin anywhere in memory: byte by byte.
+// Copies a tile of unaligned rows, byte by byte.
 __device__ inline void fetch_bytes(char* tile, const Operand<Float8>& from,
                                    const TileRows<Fp8Tile::kSide>& rows, int64_t k, int64_t depth) {
     for (int i = threadIdx.x; i < Fp8Tile::kBytes / kVecBytes; i += Fp8Tile::kThreads) {
@@ -54,15 +56,15 @@ __global__ void __launch_bounds__(Fp8Tile::kThreads) matmul_fp8_mma(Float8Produc
     };
 
     const WarpPlace warp = WarpPlace::of_thread();
-    float totals[4][4][4] = {};
+    float final_accum[4][4][4] = {};
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
         cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();  // all have this step's tiles, and none reads the step before it any more
+        __syncthreads();  // this stage is full, and the previous one is free
         fetch(step + Tile::kStages - 1);
         const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
-        float sums[4][4][4] = {};
-        multiply_tiles<Float8, true, true>(sums, tile_x, tile_x + Tile::kBytes, warp);
+        float accum[4][4][4] = {};
+        multiply_tiles<Float8, true, true>(accum, tile_x, tile_x + Tile::kBytes, warp);
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
             float scales[2];
@@ -71,24 +73,24 @@ __global__ void __launch_bounds__(Fp8Tile::kThreads) matmul_fp8_mma(Float8Produc
                     p, rows.first[0] + warp.row(m, 2 * n), place.column * Tile::kSide, step);
 #pragma unroll
             for (int i = 0; i < 16; ++i)
-                totals[m][i / 4][i % 4] += sums[m][i / 4][i % 4] * scales[i / 2 % 2];
+                final_accum[m][i / 4][i % 4] += accum[m][i / 4][i % 4] * scales[i / 2 % 2];
         }
     }
 
 #pragma unroll 1
     for (int m = 0; m < 4; ++m) {
         float each[16];
-        take(reinterpret_cast<float (&)[4][16]>(totals), m, each);
+        select_chunk(reinterpret_cast<float (&)[4][16]>(final_accum), m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
-            if (row >= 0 && unit >= 0) put(p, row, unit, each[i]);
+            if (row >= 0 && unit >= 0) epilogue_element(p, row, unit, each[i]);
         }
     }
 #endif
 }
 
-// False: this GPU has no such tensor cores.
+// False if this GPU has no such tensor cores.
 template <class T>
 bool launch_fp8_mma(const Float8Product<T>& p, cudaStream_t stream) {
     using Tile = Fp8Tile;

@@ -1,19 +1,19 @@
-// The version of matmul by mma.sync: tensor cores of any GPU since compute capability 8.0.
+// The mma.sync version of matmul, for tensor cores from compute capability 8.0 on.
 #pragma once
 
 #include "matmul_product.cuh"
 #include "mma.cuh"
 
-// ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
-// 16 x 8 that tensor cores sum. (Of doubles it has four warps and 128 x 64 elements.)
-// Three tiles, of 128 bytes of k, wait in shared memory, asked for by cp.async while the one before
-// them is multiplied; ldmatrix takes them from there, and in the swizzle it finds each eight pieces
-// of 16 bytes in different banks.
-// Flaw: fragments of x and w pass through registers, and the threads that ask for tiles, load
-// fragments and multiply are the same: an H200's tensor cores get half of what they can do.
+// ---- mma: a block of eight warps computes 128 x 128 elements of y, each warp 64 x 32, in
+// fragments of 16 x 8. (Of doubles: four warps and 128 x 64 elements.) A pipeline of three stages,
+// each with 128 bytes of k, is filled by cp.async. ldmatrix loads the fragments from there; the
+// swizzle puts each eight pieces of 16 bytes into different banks.
+// Flaw: fragments of x and w pass
+// through registers, and the same threads load tiles, load fragments and multiply: they reach half
+// of the speed of an H200's tensor cores.
 //
-// How x and w lie in memory is known when it is compiled: by row, where neighbours in memory are of
-// one row, or else by column.
+// The layout of x and w is known at compile time: by row, where neighbours in memory are of one
+// row, or by column.
 
 template <class T>
 struct MmaTile {
@@ -27,22 +27,23 @@ struct MmaTile {
     static constexpr int kShared = kStages * kStage + kTileAlign;
 };
 
-// How a thread fills tiles of x or of w, which have `side` rows: of each it copies four pieces of
-// 16 bytes, one in every 32nd line, or eight or four of x and w of doubles, one in every 16th. By
-// row a line is a row's; by column the first kDepth lines are of the first kDepth rows, one for
-// each of k, and the next kDepth lines of the next rows.
+// How a thread copies its part of a tile of x or w, which has `side` rows: four pieces of 16 bytes,
+// in every 32nd line; of doubles eight or four pieces, in every 16th line. By row, a line belongs
+// to a row. By column, the first kDepth lines are of the first kDepth rows, one line for each k,
+// and the next kDepth lines of the next rows.
 template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
     static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart,
                          kOfHalf = kPieces / 2;
-    static constexpr bool one_k = by_row || kApart % Tile::kDepth == 0;  // a piece is rows further
+    static constexpr bool one_k =
+        by_row || kApart % Tile::kDepth == 0;  // pieces differ in their rows only
 
     const T* const data;
-    const T* first[2];     // of the first piece of each half
-    int64_t apart, ahead;  // to the piece after each of them; to the next tile
-    int sizes[kPieces];    // elements of a piece that rows, or columns, of the matrix have
-    bool whole = true;     // all of them
+    const T* first[2];     // the first piece of each half
+    int64_t apart, ahead;  // strides to the next piece and to the next tile
+    int sizes[kPieces];    // valid elements of each piece
+    bool whole = true;     // whether all are valid
 
     static __device__ int line() { return threadIdx.x / 8; }
     static __device__ int piece() { return threadIdx.x % 8 * Tile::kPiece; }
@@ -75,7 +76,7 @@ class TileCopy {
         }
     }
 
-    // The tile of k from step * kDepth on, of which there are `depth`.
+    // Copies the tile of this step.
     __device__ void operator()(char* tile, int step, int64_t depth) const {
         const int64_t left = depth - int64_t(step) * Tile::kDepth;
         if (Tile::kOfDoubles && whole && left >= Tile::kDepth) {
@@ -97,8 +98,8 @@ class TileCopy {
     }
 };
 
-// The 64 x 32 elements of y that a warp has: rows from `down` on, and of the 16 columns of
-// fragments those with number warp % 4 + 4 * n.
+// The 64 x 32 elements of y of a warp: rows from `down` on, and of the 16 column blocks of
+// fragments those numbered warp % 4 + 4 * n.
 struct WarpPlace {
     int lane, down, right;
 
@@ -106,15 +107,16 @@ struct WarpPlace {
         const int warp = threadIdx.x / kWarp;
         return {int(threadIdx.x) % kWarp, warp / 4 * 64, warp % 4 * 8};
     }
-    // Of number i of the sums of fragments (m, 0) to (m, 3): its row and column of the tile.
+    // The row and column in the tile of accumulator i of fragments (m, 0) to (m, 3).
     __device__ int row(int m, int i) const { return down + m * 16 + lane / 4 + i / 2 % 2 * 8; }
     __device__ int column(int i) const { return right + i / 4 * 32 + lane % 4 * 2 + i % 2; }
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Four matrices of 8 rows and 16 bytes of k, as fragments have them: matrix i begins with row
-// r + i % 2 * apart and k + i / 2 * 16 bytes; or across, r + i / 2 * apart and k + i % 2 * 16.
+// Four matrices of 8 rows by 16 bytes of k, as fragments need them. Matrix i begins at row r + i %
+// 2 * apart and byte k + i / 2 * 16; or if `across`, at row r + i / 2 * apart and byte k + i % 2 *
+// 16.
 template <class T, bool by_row>
 __device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int apart, bool across,
                               int k) {
@@ -137,11 +139,11 @@ __device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int ap
     }
 }
 
-// Adds a warp's products over all k of a tile of x and one of w.
+// Accumulates a warp's products over all k of a tile of x and a tile of w.
 template <class T, bool x_by_row, bool w_by_row>
-__device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const char* tile_w,
+__device__ void multiply_tiles(float (&accum)[4][4][4], const char* tile_x, const char* tile_w,
                                const WarpPlace& place) {
-    tile_x += place.down * kTileRow;  // as many lines are before its rows in either layout
+    tile_x += place.down * kTileRow;  // the same offset in either layout
 #pragma unroll
     for (int k = 0; k < kTileRow; k += 2 * kVecBytes) {
         uint32_t a[4][4], b[2][4];
@@ -149,23 +151,23 @@ __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const
         for (int n = 0; n < 2; ++n)
             load_matrices<T, w_by_row>(b[n], tile_w, place.right + n * 64, 32, true, k);
         for (int m = 0; m < 4; ++m)
-            for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
+            for (int n = 0; n < 4; ++n) mma<T>(accum[m][n], a[m], &b[n / 2][n % 2 * 2]);
     }
 }
 
-// A warp's 64 x 32 elements of y, in four parts; a thread has 16 sums of each, in two rows, and
-// with swiglu in both halves. (Of doubles: in matmul_doubles.cuh.)
+// The accumulators of a warp, 64 x 32 elements of y in four chunks; a thread has 16 of each chunk,
+// in two rows, and with swiglu in both halves. (Of doubles: matmul_mma_double.cuh.)
 template <class T, bool x_by_row, bool w_by_row>
-class WarpSums {
+class WarpAccumulators {
     const WarpPlace place = WarpPlace::of_thread();
-    float sums[4][4][4] = {};
+    float accum[4][4][4] = {};
 
   public:
     __device__ void add(const char* tile_x, const char* tile_w) {
-        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, place);
+        multiply_tiles<T, x_by_row, w_by_row>(accum, tile_x, tile_w, place);
     }
-    __device__ void take_part(int m, float (&each)[16]) {
-        take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
+    __device__ void get_chunk(int m, float (&each)[16]) {
+        select_chunk(reinterpret_cast<float (&)[4][16]>(accum), m, each);
     }
     __device__ int row(int m, int i) const { return place.row(m, i); }
     __device__ int column(int i) const { return place.column(i); }
@@ -194,25 +196,25 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    WarpSums<T, x_by_row, w_by_row> sums;
+    WarpAccumulators<T, x_by_row, w_by_row> accum;
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
         cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();  // all have this step's tiles, and none reads the step before it any more
+        __syncthreads();  // this stage is full, and the previous one is free
         fetch(step + Tile::kStages - 1);
         const char* const stage = tiles + step % Tile::kStages * Tile::kStage;
-        sums.add(stage, stage + Tile::kBytes);
+        accum.add(stage, stage + Tile::kBytes);
     }
 
 #pragma unroll 1
     for (int m = 0; m < 4; ++m) {
         Acc<T> each[16];  // fragment n has 4 * n and the three after it
-        sums.take_part(m, each);
+        accum.get_chunk(m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int64_t row = rows(sums.row(m, i)), unit = columns(sums.column(i));
+            const int64_t row = rows(accum.row(m, i)), unit = columns(accum.column(i));
             if (row >= 0 && unit >= 0 && i < 16 / halves(p))
-                put(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
+                epilogue_element(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }
     }
 #endif
@@ -234,7 +236,7 @@ bool launch_mma_by(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// False: this GPU, or how x and w lie in memory, is not for it.
+// False if this GPU or the layout of x and w does not allow it.
 template <class T>
 bool launch_mma(const Product<T>& p, cudaStream_t stream) {
     if (p.x.col == 1) {

@@ -1,10 +1,12 @@
-// What all versions of matmul do alike: find elements, and make y of the sums.
+// What all versions of matmul share: addressing, activations, the epilogue of one element, and
+// tiles.
 #pragma once
 
 #include "matmul.h"
 #include "rows.cuh"
 
-// Rows of w for each unit: with swiglu, row u is of the left half of z, row units + u of the right.
+// Rows of w per unit: 2 with swiglu, where row u belongs to the left half of z and row units + u to
+// the right one.
 template <class T>
 __host__ __device__ int halves(const Product<T>& p) {
     return p.act == kSwiglu ? 2 : 1;
@@ -47,19 +49,19 @@ __device__ A act_gradient(Act act, A z) {
     }
 }
 
-// ---- from sums to y
+// ---- epilogue
 
-// scale * sum + bias: an element of z, before it is rounded.
+// An element of z before rounding.
 template <class T>
 __device__ Acc<T> z_of(const Product<T>& p, Acc<T> sum, int64_t column) {
     return p.scale * sum + (p.bias ? Acc<T>(p.bias[column]) : Acc<T>(0));
 }
 
-// Writes one element of y, and of z if that is wanted. gate: with swiglu, the sum for the right
-// half of z. It is rounded here and nowhere else.
+// The epilogue of one element: writes y, and z if it is wanted. gate: the accumulator of the right
+// half of z, with swiglu. Rounding happens here and nowhere else.
 template <class T>
-__device__ void put(const Product<T>& p, int64_t matrix, int64_t row, int64_t unit, Acc<T> sum,
-                    Acc<T> gate) {
+__device__ void epilogue_element(const Product<T>& p, int64_t matrix, int64_t row, int64_t unit,
+                                 Acc<T> sum, Acc<T> gate) {
     const int64_t r = matrix * p.rows + row, i = r * p.units + unit;
     const Acc<T> z = z_of(p, sum, unit);
     Acc<T> y;
@@ -75,26 +77,26 @@ __device__ void put(const Product<T>& p, int64_t matrix, int64_t row, int64_t un
     p.y[i] = T(p.residual ? y + Acc<T>(p.residual[i]) : y);
 }
 
-// Whether y is z, rounded. In a product of few rows that has a short way of its own.
+// Whether y is just z, rounded. The epilogue for few rows has a fast path for that.
 template <class T>
 __device__ bool is_linear(const Product<T>& p) {
     return p.act == kNone && !p.residual && !p.z;
 }
 
-// Number i of part n of what a thread has in registers. These have no addresses, so that n is
-// compared with each number there is; what is done with a part is compiled once in exchange, and
-// not for each of them.
+// from[n][i] for an n that is not known at compile time. Registers have no addresses, so n is
+// compared with each possible value; the code that uses the result is then compiled once instead of
+// once per n.
 template <class A, int parts, int N>
-__device__ A taken(const A (&from)[parts][N], int n, int i) {
+__device__ A select_register(const A (&from)[parts][N], int n, int i) {
     A value = from[0][i];
 #pragma unroll
     for (int k = 1; k < parts; ++k) value = k == n ? from[k][i] : value;
     return value;
 }
 template <class A, int parts, int N>
-__device__ void take(const A (&from)[parts][N], int n, A (&to)[N]) {
+__device__ void select_chunk(const A (&from)[parts][N], int n, A (&to)[N]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) to[i] = taken(from, n, i);
+    for (int i = 0; i < N; ++i) to[i] = select_register(from, n, i);
 }
 
 // ---- tiles of y
@@ -103,8 +105,8 @@ struct TilePlace {
     int64_t matrix, row, column;  // of tiles
 };
 
-// A block for each tile of y, which has so many rows and so many columns of x w^T; of the columns
-// half are units, with swiglu.
+// A grid of one block per tile of y. A tile has this many rows and columns of x w^T; with swiglu
+// half of the columns are units.
 struct TileGrid {
     int64_t batch, rows, columns;
 
@@ -124,16 +126,16 @@ struct TileGrid {
     }
 };
 
-// The rows of x or w that a tile of `count` rows has: two halves, each of neighbouring rows.
+// The rows of x or w of a tile: two halves of neighbouring rows.
 template <int count>
 struct TileRows {
     int64_t first[2], end[2];
 
-    // Of x, and of w without swiglu, the second half follows the first.
+    // For x, and for w without swiglu: the second half follows the first.
     __device__ static TileRows of(int64_t tile, int64_t rows) {
         return {{tile * count, tile * count + count / 2}, {rows, rows}};
     }
-    // Of w: with swiglu the first half is of the left half of z, the second of the right one.
+    // For w: with swiglu the first half belongs to the left half of z, the second to the right.
     template <class T>
     __device__ static TileRows of_w(const Product<T>& p, int64_t tile) {
         if (p.act != kSwiglu) return of(tile, p.units);

@@ -1,38 +1,37 @@
-// The version of matmul in which each thread keeps a part of y in its registers: the best for
-// arithmetic units without tensor cores.
+// The registers version of matmul: register tiling, the fastest without tensor cores.
 #pragma once
 
 #include <cuda_pipeline_primitives.h>
 
 #include "matmul_product.cuh"
 
-// ---- registers: a block of 128 threads has 64 x 128 elements of y, and each thread 8 x 8 of them
-// in its registers (32 x 64 and 4 x 4 of doubles). For 64 products it reads 16 elements of shared
-// memory. While it multiplies 32 of k, the next 32 are on their way to a second pair of tiles, by
-// asynchronous copies: no registers are left for them.
+// ---- registers: a block of 128 threads computes 64 x 128 elements of y, and each thread 8 x 8 of
+// them in registers (32 x 64 and 4 x 4 of doubles). For 64 products a thread reads 16 elements of
+// shared memory. Double buffering: asynchronous copies bring the next 32 of k while these are
+// multiplied, because no registers are left for them.
 //
-// A sum of thousands of floats loses digits. So there are three sums of each element: that of a
-// run, which is 16 of k; that of 16 runs; and that of all. The first two are in registers, and
-// leave room for two blocks on a multiprocessor.
-// Flaw: the products are those of the arithmetic units, one for each lane; tensor cores do 16 times
-// as many of 16-bit floats.
+// A sum of thousands of floats loses digits. So there are three accumulators per element: for a
+// run, which is 16 of k; for a group of 16 runs; and for all groups. The first two are in registers
+// and leave room for two blocks per multiprocessor.
+// Flaw: the products run on the CUDA cores;
+// tensor cores multiply 16-bit floats 16 times as fast.
 
 constexpr int kSquareThreads = 128, kAcross = 16, kDown = kSquareThreads / kAcross;
 constexpr int kSquareDepth = 32;  // of k, in a tile
 constexpr int kSquareStages = 2;  // pairs of tiles
 constexpr int kRunDepth = 16;     // of k, in a run
-constexpr int kGroup = 8;         // tiles whose runs are added up in registers
+constexpr int kGroup = 8;         // tiles whose runs are accumulated in registers
 template <class T>
-constexpr int kEach = sizeof(T) == 8 ? 4 : 8;  // of a thread, in both directions
+constexpr int kEach = sizeof(T) == 8 ? 4 : 8;  // elements of a thread in both directions
 
-// A tile of x or w. by_row: it has a line of k for each row, where the pieces of 16 bytes are
-// swapped, so that those of eight neighbouring lines are in different banks; or else a line of rows
-// for each of k. A thread, number i of `across`, has as many rows as of y.
+// A tile of x or w. by_row: each row has a line of k, in which pieces of 16 bytes are swizzled, so
+// that those of eight neighbouring lines are in different banks; otherwise each k has a line of
+// rows. Thread i of `across` reads as many rows as it has of y.
 template <class T, int across, bool by_row_>
 struct SquareTile {
     static constexpr bool by_row = by_row_;
     static constexpr int kSide = across * kEach<T>;
-    static constexpr int V = kVec<T>, kSums = kVec<Acc<T>>;
+    static constexpr int V = kVec<T>, kAccums = kVec<Acc<T>>;
     alignas(kVecBytes) T at[kSide * kSquareDepth];
 
     __device__ static int place(int row, int k) {
@@ -43,32 +42,33 @@ struct SquareTile {
     }
     // Half of the rows are in each half of the tile, so that with swiglu it has both halves of z.
     __device__ static int row_of(int i, int m) {
-        return by_row ? m * across + i : m / kSums * (across * kSums) + i * kSums + m % kSums;
+        return by_row ? m * across + i
+                      : m / kAccums * (across * kAccums) + i * kAccums + m % kAccums;
     }
-    // What a thread's rows have of as many k as a vector has elements, from `first` on.
-    __device__ void take(Acc<T> (&to)[kSums][kEach<T>], int i, int first) const {
+    // Loads kAccums of k of the rows of a thread, from `first` on.
+    __device__ void take(Acc<T> (&to)[kAccums][kEach<T>], int i, int first) const {
         if constexpr (by_row) {
 #pragma unroll
             for (int m = 0; m < kEach<T>; ++m) {
-                const auto of_row = load<kSums>(at + place(row_of(i, m), first));
+                const auto of_row = load<kAccums>(at + place(row_of(i, m), first));
 #pragma unroll
-                for (int k = 0; k < kSums; ++k) to[k][m] = Acc<T>(of_row[k]);
+                for (int k = 0; k < kAccums; ++k) to[k][m] = Acc<T>(of_row[k]);
             }
         } else {
 #pragma unroll
-            for (int k = 0; k < kSums; ++k)
+            for (int k = 0; k < kAccums; ++k)
 #pragma unroll
-                for (int m = 0; m < kEach<T>; m += kSums) {
-                    const auto of_column = load<kSums>(at + place(row_of(i, m), first + k));
+                for (int m = 0; m < kEach<T>; m += kAccums) {
+                    const auto of_column = load<kAccums>(at + place(row_of(i, m), first + k));
 #pragma unroll
-                    for (int n = 0; n < kSums; ++n) to[k][m + n] = Acc<T>(of_column[n]);
+                    for (int n = 0; n < kAccums; ++n) to[k][m + n] = Acc<T>(of_column[n]);
                 }
         }
     }
 };
 
-// How a thread copies its share of each tile, N elements at a time, neighbours in memory: a piece;
-// or one element, where neighbouring threads have neighbours.
+// How a thread copies its part of each tile, N neighbouring elements at a time; N = 1 copies
+// elements of neighbouring threads.
 template <class T, class Tile, int N>
 class SquareFill {
     static constexpr int kCount = Tile::kSide * kSquareDepth / N / kSquareThreads;
@@ -99,7 +99,7 @@ class SquareFill {
             *to = *source(i);
         }
     }
-    // The same where some of it may be outside the matrix.
+    // The same with bounds checks.
     __device__ void copy(Tile& tile, int i, int depth) const {
         const int left = depth - k_of(i);
         const int count = !by_row ? (left > 0 ? rows_there : 0) : there >> i & 1 ? left : 0;
@@ -123,7 +123,7 @@ class SquareFill {
         while (rows_there < N && rows(row + rows_there) >= 0) ++rows_there;
         all_there = by_row ? there == unsigned((uint64_t(1) << kCount) - 1) : rows_there == N;
     }
-    // Asks for the next tile, of so much of k as the matrix has there. What it has not is 0.
+    // Starts the copy of the next tile, which has `depth` of k. The rest is 0.
     __device__ void operator()(Tile& tile, int depth) {
         if (all_there && depth == kSquareDepth) {
 #pragma unroll
@@ -136,10 +136,10 @@ class SquareFill {
     }
 };
 
-// sums += those of a run, which begins with `first` of a tile's k. right and down say which rows of
-// w and of x this thread has; those of w are the first index of the sums.
+// Accumulates a run, which begins at `first` of a tile's k. right and down: the rows of w and of x
+// of this thread; those of w are the first index of the accumulators.
 template <class T, class X, class W>
-__device__ void add_run(Acc<T> (&sums)[kEach<T>][kEach<T>], const X& tile_x, const W& tile_w,
+__device__ void add_run(Acc<T> (&accum)[kEach<T>][kEach<T>], const X& tile_x, const W& tile_w,
                         int down, int right, int first) {
     constexpr int each = kEach<T>, V = kVec<Acc<T>>;
     Acc<T> run[each][each];
@@ -159,10 +159,10 @@ __device__ void add_run(Acc<T> (&sums)[kEach<T>][kEach<T>], const X& tile_x, con
 #pragma unroll
     for (int n = 0; n < each; ++n)
 #pragma unroll
-        for (int m = 0; m < each; ++m) sums[n][m] += run[n][m];
+        for (int m = 0; m < each; ++m) accum[n][m] += run[n][m];
 }
 
-// N: the elements that are copied at once.
+// N: elements per copy.
 template <class T, bool x_by_row, bool w_by_row, int N>
 __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, TileGrid grid) {
     using A = Acc<T>;
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
     const auto columns = TileRows<W::kSide>::of_w(p, place.column);
     SquareFill<T, X, N> fill_x(p.x, place.matrix, rows);
     SquareFill<T, W, N> fill_w(p.w, place.matrix, columns);
-    // A warp has 4 x 8 threads. Lanes i and i ^ 1 read the same of w, i and i ^ 2 of x: then shared
-    // memory serves 16 lanes at once, which it does 8 at a time else.
+    // A warp has 4 x 8 threads. Lanes i and i ^ 1 read the same elements of w, i and i ^ 2 the same
+    // of x: shared memory then serves 16 lanes at once instead of 8.
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int down = warp / 2 * 4 + lane / 16 * 2 + lane % 2, right = warp % 2 * 8 + lane / 2 % 8;
     const int steps = int(ceil_div<int64_t>(p.depth, kSquareDepth));
@@ -191,25 +191,25 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
         __pipeline_commit();
     };
 
-    KahanSum<A> totals[each][each];  // in memory, for registers have no room
-    A sums[each][each] = {};
+    KahanSum<A> totals[each][each];  // in local memory: there are no registers left
+    A accum[each][each] = {};
     const auto end_group = [&] {
 #pragma unroll
         for (int n = 0; n < each; ++n)
 #pragma unroll
-            for (int m = 0; m < each; ++m) totals[n][m] += sums[n][m], sums[n][m] = 0;
+            for (int m = 0; m < each; ++m) totals[n][m] += accum[n][m], accum[n][m] = 0;
     };
 #pragma unroll 1
     for (int step = 0; step < kSquareStages - 1; ++step) fetch(step);
     for (int group = 0; group < steps; group += kGroup) {
         for (int step = group; step < smaller(group + kGroup, steps); ++step) {
             __pipeline_wait_prior(kSquareStages - 2);
-            __syncthreads();  // this step's tiles are there, and those of the one before are read
+            __syncthreads();  // this stage is full, and the previous one is free
             fetch(step + kSquareStages - 1);
-#pragma unroll 1  // the instruction cache holds the products of a run, and of a tile it does not
+#pragma unroll 1  // the instruction cache holds a run, but not a tile
             for (int first = 0; first < kSquareDepth; first += kRunDepth)
-                add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
-                           right, first);
+                add_run<T>(accum, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages],
+                           down, right, first);
         }
         end_group();
     }
@@ -219,8 +219,8 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
         for (int m = 0; m < each; ++m) {
             const int64_t row = rows(X::row_of(down, m));
             if (row >= 0 && unit >= 0)
-                put(p, place.matrix, row, unit, totals[n][m].value,
-                    totals[(n + each / 2) % each][m].value);
+                epilogue_element(p, place.matrix, row, unit, totals[n][m].value,
+                                 totals[(n + each / 2) % each][m].value);
         }
     }
 }
@@ -230,8 +230,8 @@ TileGrid square_tiles(const Product<T>& p) {
     return {p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide};
 }
 
-// Whether there are no more tiles than multiprocessors. Of doubles this version is the fastest
-// then: those of `mma` are larger, so that more multiprocessors would have none.
+// Whether there are no more tiles than multiprocessors. For double this version is then the
+// fastest: the larger tiles of `mma` would leave more multiprocessors idle.
 template <class T>
 bool has_few_tiles(const Product<T>& p) {
     return square_tiles(p).tiles() <= multiprocessors();
@@ -247,7 +247,7 @@ void launch_registers(const Product<T>& p, cudaStream_t stream) {
                          (p.act != kSwiglu || p.w.col == 1 || p.units % kVec<T> == 0);
     constexpr int V = kVec<T>;
     if (vectors && p.x.col == 1 && p.w.col == 1) return launch(matmul_registers<T, true, true, V>);
-    if constexpr (sizeof(T) > 2) {  // others have tensor cores
+    if constexpr (sizeof(T) > 2) {  // 16-bit types have tensor cores
         if (vectors && p.x.col == 1) return launch(matmul_registers<T, true, false, V>);
         if (vectors && p.w.col == 1) return launch(matmul_registers<T, false, true, V>);
         if (vectors) return launch(matmul_registers<T, false, false, V>);

@@ -29,13 +29,14 @@ __global__ void matmul_w8a16_naive(Int8Product<T> p) {
             sum += float(x[k]) * float(w[k]);
         total += sum * block_scale(p, unit, first);
     }
-    put(p, 0, row, unit, total.value);
+    epilogue_element(p, 0, row, unit, total.value);
 }
 
-// ---- mma: the tiles of matmul's version of that name. A stage is 128 of k: two tiles of x and one
-// of w, in bytes as they are in memory; a thread makes its fragments of w of them.
-// Flaw: that takes more instructions than ldmatrix does, once for each 64 rows of x; and of few
-// rows most of a tile is empty, and few blocks read w.
+// ---- mma: the tiles of the same version of matmul. A stage has 128 of k: two tiles of x, and one
+// of w in bytes; threads convert bytes to fragments of w.
+// Flaw: that takes more instructions than
+// ldmatrix, once for each 64 rows of x; and with few rows most of a tile is empty, and few blocks
+// read w.
 
 constexpr int kByteStages = 2;  // 96 KiB of them
 using ByteTile = MmaTile<int8_t>;
@@ -51,9 +52,9 @@ __device__ uint32_t pair_at(const char* tile, int row, int k) {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Adds a warp's products over all k of a stage.
+// Accumulates a warp's products over all k of a stage.
 template <class T>
-__device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const WarpPlace& place) {
+__device__ void multiply_stage(float (&accum)[4][4][4], const char* stage, const WarpPlace& place) {
     const int lane = place.lane;
     const char* const tile_w = stage + 2 * ByteTile::kBytes;
 #pragma unroll
@@ -68,7 +69,7 @@ __device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const 
             b[n][1] = pair_at<T>(tile_w, r, of_k + 8);
         }
         for (int m = 0; m < 4; ++m)
-            for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], b[n]);
+            for (int n = 0; n < 4; ++n) mma<T>(accum[m][n], a[m], b[n]);
     }
 }
 
@@ -98,47 +99,48 @@ __global__ void
     };
 
     const WarpPlace warp = WarpPlace::of_thread();
-    float totals[4][4][4] = {};
+    float final_accum[4][4][4] = {};
     fetch(0);
     for (int step = 0; step < steps; ++step) {
         fetch(step + 1);
         cp_async_wait<1>();
-        __syncthreads();  // all have this step's tiles
+        __syncthreads();  // this stage is full
         const char* const stage = stages + step % kByteStages * kByteStage;
         if constexpr (by_block) {
-            float sums[4][4][4] = {};
-            multiply_stage<T>(sums, stage, warp);
+            float accum[4][4][4] = {};
+            multiply_stage<T>(accum, stage, warp);
             for (int i = 0; i < 16; ++i) {
                 if (i / 2 % 2 == 1) continue;  // which has the column of i - 2
                 const int64_t unit = place.column * Tile::kSide + warp.column(i);
                 const float scale = block_scale(p, unit, step * kScaleBlock);
                 for (int m = 0; m < 4; ++m)
                     for (int n = i; n <= i + 2; n += 2)
-                        totals[m][n / 4][n % 4] += sums[m][n / 4][n % 4] * scale;
+                        final_accum[m][n / 4][n % 4] += accum[m][n / 4][n % 4] * scale;
             }
         } else {
-            multiply_stage<T>(totals, stage, warp);
+            multiply_stage<T>(final_accum, stage, warp);
         }
-        __syncthreads();  // nobody reads them any more
+        __syncthreads();  // the stage is free
     }
 
 #pragma unroll 1
     for (int m = 0; m < 4; ++m) {
         float each[16];
-        take(reinterpret_cast<float (&)[4][16]>(totals), m, each);
+        select_chunk(reinterpret_cast<float (&)[4][16]>(final_accum), m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
-            if (row >= 0 && unit >= 0) put(p, 0, row, unit, each[i]);
+            if (row >= 0 && unit >= 0) epilogue_element(p, 0, row, unit, each[i]);
         }
     }
 #endif
 }
 
-// ---- many rows, and fewer whose tiles of bytes are not enough for all multiprocessors: the
-// weights are made 16-bit floats, with their scales, and are multiplied as such, by matmul. That
-// moves each weight three times more, as bytes and twice as floats, but then a weight is converted
-// once and not for each 64 rows of x. Flaw: memory for them; and a rounding of each weight.
+// ---- many rows, and fewer whose tiles of bytes do not fill the multiprocessors: the weights are
+// converted to 16-bit floats, with their scales, and matmul multiplies those. That moves each
+// weight three times more, as bytes and twice as floats, but converts it once instead of once for
+// each 64 rows of x.
+// Flaw: it needs memory for the converted weights and rounds each of them.
 
 // A thread has N neighbours, which have one scale.
 template <int N, class T>
@@ -154,7 +156,8 @@ __global__ void matmul_w8a16_widen(Int8Product<T> p, T* wide) {
     store(wide + first, each);
 }
 
-// ---- launchers. Where a version cannot, for this GPU or as x and w lie in memory, the one before.
+// ---- launchers. Where a version does not fit this GPU or the layout of x and w, the one before it
+// runs.
 
 template <class T, bool by_block>
 bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
@@ -170,14 +173,13 @@ bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// In the version asked for or one before it that can; false if none can but the naive one.
+// Launches the version asked for, or an earlier one that can; false if only the naive one can.
 template <class T, bool by_block>
 bool by_tensor_cores(const Int8Product<T>& p, int64_t version, cudaStream_t stream) {
     if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return false;
     if (version >= Int8Version::kFewRows && launch_few_rows_mma<T, int8_t, by_block>(p, 1, stream))
         return true;
-    if (version >= Int8Version::kWgmma && launch_few_rows_of_bytes<T, by_block>(p, stream))
-        return true;
+    if (version >= Int8Version::kWgmma && launch_few_rows_int8<T, by_block>(p, stream)) return true;
     return version >= Int8Version::kMma && launch_w8a16_mma<T, by_block>(p, stream);
 }
 
@@ -190,8 +192,8 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
     return cudaGetLastError();
 }
 
-// Whether the best version multiplies bytes; else floats are made of them first. Rows that begin
-// and end on 16 bytes are taken for granted.
+// Whether the best version multiplies bytes instead of converting them first. Assumes rows aligned
+// to 16 bytes.
 template <class T>
 bool multiplies_bytes(const Int8Product<T>& p) {
     return p.rows <= kMostFewRows || is_for_tall_tiles(p);

@@ -1,6 +1,6 @@
-// The version of matmul_w8a16 by wgmma: few rows of x, or some hundred, whose product is that of
-// matmul_few_rows.cuh. TMA brings the weights to shared memory as bytes, and there each thread
-// makes 16-bit floats of those that a product takes from its registers.
+// The wgmma version of matmul_w8a16, for up to a few hundred rows of x: the kernel of
+// matmul_few_rows.cuh. TMA loads weights as bytes; each thread converts those that it multiplies
+// from registers to 16-bit floats.
 #pragma once
 
 #include "int8.cuh"
@@ -11,7 +11,7 @@
 constexpr int kMostFewRows = 128;
 
 template <class T, int rows, int units>
-struct StageOfBytes {
+struct Int8Stage {
     static constexpr int kUnits = units, kBoxesOfX = 2;
     char w[units * kTileRow];
     T x[2][rows * kTileDepth];
@@ -28,21 +28,21 @@ struct StageOfBytes {
 #endif
 };
 
-// in_turn: warpgroups that take the steps of a tile in turn, so that one makes floats while the
-// other multiplies. Where two blocks of a multiprocessor hide each other's waits there is no need
-// of that.
-template <class T, bool by_block, int rows, int stages, int at_once, int in_turn, int units>
-struct FewRowsOfBytes : FewRowsTransposed<rows, units> {
-    static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
-    static constexpr int kInTurn = in_turn, kGroups = in_turn * (units / 64);
+// sliced_k: warpgroups that take the steps of a tile in turn, so that one converts while the other
+// multiplies. Not needed where two resident blocks hide each other's latency.
+template <class T, bool by_block, int rows, int stages, int blocks_per_sm, int sliced_k, int units>
+struct FewRowsInt8 : FewRowsTransposed<rows, units> {
+    static constexpr int kDepth = kTileRow, kStages = stages, kBlocksPerSm = blocks_per_sm,
+                         kPending = 0;
+    static constexpr int kSlicedK = sliced_k, kGroups = sliced_k * (units / 64);
     static constexpr bool kThreadsRead = true;
-    using Stage = StageOfBytes<T, rows, units>;
+    using Stage = Int8Stage<T, rows, units>;
     int tile;
-    // Of the two rows of w that a thread has sums for, as y takes them: y = scale * sum + bias.
-    // Asked for at the end, chunk by chunk, they would come from memory when nobody multiplies.
+    // Scales and biases of the thread's two rows of w: y = scale * accumulator + bias. Loaded
+    // during the epilogue, they would stall it.
     float scales[2], biases[2];
 
-    __device__ explicit FewRowsOfBytes(int tile) : tile(tile) {}
+    __device__ explicit FewRowsInt8(int tile) : tile(tile) {}
 
 #if HAS_WGMMA
     __device__ void begin(const Int8Product<T>& p) {
@@ -53,23 +53,24 @@ struct FewRowsOfBytes : FewRowsTransposed<rows, units> {
             biases[i] = p.bias ? float(p.bias[there]) : 0.f;
         }
     }
-    // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
-    __device__ void finish_linear(const Int8Product<T>& p, const FewRowsTile& place, int c,
-                                  const Vec<float, 4>& sums) const {
+    // Transposes 8 x 8 elements at a time within a warp, so that a thread has two neighbours of a
+    // row.
+    __device__ void epilogue_linear(const Int8Product<T>& p, const FewRowsTile& place, int c,
+                                    const Vec<float, 4>& accum) const {
         const int lane = threadIdx.x % kWarp, row = place.row + c * 8 + lane / 4;
         const int unit = this->first_unit(p, tile) + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const auto y = [&](float sum) { return scales[i] * sum + biases[i]; };
-            const uint32_t pair = rounded_pair<T>(y(sums[2 * i]), y(sums[2 * i + 1]));
-            put_pair(p, place, row, unit + i * 8, transposed_8x8(pair));
+            const uint32_t pair = rounded_pair<T>(y(accum[2 * i]), y(accum[2 * i + 1]));
+            store_pair(p, place, row, unit + i * 8, transposed_8x8(pair));
         }
     }
 
-    // 16 rows of a warp and 16 of k, from byte k of the rows on.
+    // Loads a fragment: the 16 rows of a warp and 16 of k, from byte k on.
     __device__ static void load_fragment(uint32_t (&a)[4], const char* w, int k) {
         const int group = threadIdx.x / kWarpgroup % (units / 64);
-        const int row = group * 64 + row_of_sum(0), column = k + threadIdx.x % 4 * 2;
+        const int row = group * 64 + accum_row(0), column = k + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const char* const two = w + swizzled(row + i % 2 * 8, column + i / 2 * 8);
@@ -77,65 +78,65 @@ struct FewRowsOfBytes : FewRowsTransposed<rows, units> {
         }
     }
 
-    // Of two warpgroups with units of their own, the second one begins a tile when the first one
-    // has begun to multiply: then one makes floats while the other multiplies, all along.
-    static constexpr bool kApart = units > 64;
-    static constexpr int kBegun = 8;  // the number of a barrier
+    // Two warpgroups with units of their own are staggered: the second begins a tile when the first
+    // has issued its products. From then on one converts while the other multiplies.
+    static constexpr bool kStaggered = units > 64;
+    static constexpr int kStaggerBarrier = 8;  // barrier number
 
     __device__ void multiply(const Stage& stage, const Int8Product<T>& p, int step) {
-        const bool waits = kApart && step == 0;
+        const bool waits = kStaggered && step == 0;
         if (waits && threadIdx.x >= kWarpgroup)
-            asm volatile("bar.sync %0, 256;" ::"n"(kBegun) : "memory");
+            asm volatile("bar.sync %0, 256;" ::"n"(kStaggerBarrier) : "memory");
         uint32_t a[kDepth / 16][4];
 #pragma unroll
         for (int k = 0; k < kDepth; k += 16) load_fragment(a[k / 16], stage.w, k);
-        float fresh[rows / 2];
-        auto& totals = this->totals[0];
-        auto& sums = by_block ? fresh : totals;
+        float block_accum[rows / 2];
+        auto& final_accum = this->accum[0];
+        auto& accum = by_block ? block_accum : final_accum;
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDepth; k += 16) {
             const uint64_t of_x = wgmma_descriptor(stage.x[k / kTileDepth]);
-            wgmma<T, false>(sums, a[k / 16], of_x + k % kTileDepth / 8, !by_block || k > 0);
+            wgmma<T, false>(accum, a[k / 16], of_x + k % kTileDepth / 8, !by_block || k > 0);
         }
         wgmma_commit();
         if (waits && threadIdx.x < kWarpgroup)
-            asm volatile("bar.arrive %0, 256;" ::"n"(kBegun) : "memory");
+            asm volatile("bar.arrive %0, 256;" ::"n"(kStaggerBarrier) : "memory");
         wgmma_wait<0>();
         if constexpr (by_block) {
             const int64_t unit = this->first_unit(p, tile) + threadIdx.x % kWarp / 4;
             const float scales[] = {
                 block_scale(p, unit, step * kDepth), block_scale(p, unit + 8, step * kDepth)};
 #pragma unroll
-            for (int i = 0; i < rows / 2; ++i) totals[i] += fresh[i] * scales[i / 2 % 2];
+            for (int i = 0; i < rows / 2; ++i) final_accum[i] += block_accum[i] * scales[i / 2 % 2];
         }
     }
 #endif
 };
 
-template <class Few, class T>
-bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
+template <class Consumer, class T>
+bool launch_few_rows_int8(const Int8Product<T>& p, cudaStream_t stream) {
     using P = Int8Product<T>;
     Maps maps;
-    const int64_t most = 0x7fffffff;  // TMA counts in 32 bits
+    const int64_t most = 0x7fffffff;  // TMA has 32-bit coordinates
     if (p.rows > most || p.depth == 0 || p.depth > most || p.units > most) return false;
-    if (!can_few_rows<Few, P>()) return false;
+    if (!can_few_rows<Consumer, P>()) return false;
     if (!make_tensor_map(
-            maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, rows_of_tile<Few>(p.rows)) ||
-        !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Few::kUnits))
+            maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, rows_of_tile<Consumer>(p.rows)) ||
+        !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Consumer::kUnits))
         return false;
-    return launch_few_rows<Few>(p, maps, 1, p.units, stream);
+    return launch_few_rows<Consumer>(p, maps, 1, p.units, stream);
 }
 
-// ---- some hundred rows: tiles of 256 rows of x by 128 of w, so that a weight is made a float once
-// for each 256 rows. Each of two warpgroups has half of the units. There are no registers for sums
-// of blocks of k beside the totals.
+// ---- a few hundred rows: tiles of 256 rows of x by 128 of w, so that a weight is converted once
+// per 256 rows. Each of two warpgroups has half of the units. There are no registers for separate
+// accumulators of blocks of k.
 template <class T>
-using TallTile = FewRowsOfBytes<T, false, 256, 2, 1, 1, 128>;
-constexpr int64_t kMostTallRows = 2048;  // of more, the weights are made floats first
+using TallTile = FewRowsInt8<T, false, 256, 2, 1, 1, 128>;
+constexpr int64_t kMostTallRows = 2048;  // with more, the weights are converted first
 
-// Whether three of four rows of the tiles, at least, are rows of x, and in the rounds of tiles
-// three of four multiprocessors have one.
+// Whether at least three quarters of the rows of the tiles are rows of x, and three quarters of the
+// multiprocessors have a tile in every wave.
 template <class T>
 bool is_for_tall_tiles(const Int8Product<T>& p) {
     constexpr int64_t kRows = TallTile<T>::kRows, kUnits = TallTile<T>::kUnits;
@@ -146,25 +147,25 @@ bool is_for_tall_tiles(const Int8Product<T>& p) {
     return 4 * p.rows >= 3 * high * kRows && 4 * tiles >= 3 * rounds * multiprocessors();
 }
 
-// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it. Where every
-// multiprocessor has a tile, two blocks of it hide each other's waits; where not, one has all of
-// the shared memory for stages.
+// False if there are more rows, or this GPU or the layout of x and w does not allow it. If every
+// multiprocessor has a tile, two resident blocks hide each other's latency; otherwise one block
+// uses all of the shared memory for stages.
 template <class T, bool by_block>
-bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
+bool launch_few_rows_int8(const Int8Product<T>& p, cudaStream_t stream) {
     if constexpr (!by_block) {
-        if (is_for_tall_tiles(p)) return launch_few_rows_of_bytes<TallTile<T>>(p, stream);
+        if (is_for_tall_tiles(p)) return launch_few_rows_int8<TallTile<T>>(p, stream);
     }
     if (p.rows > kMostFewRows) return false;
     const bool many = ceil_div<int64_t>(p.units, 64) >= multiprocessors();
     if (p.rows <= 32) {
-        return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1, 64>>(
-                            p, stream)) ||
-               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 10, 1, 2, 64>>(p, stream);
+        return (many &&
+                launch_few_rows_int8<FewRowsInt8<T, by_block, 32, 6, 2, 1, 64>>(p, stream)) ||
+               launch_few_rows_int8<FewRowsInt8<T, by_block, 32, 10, 1, 2, 64>>(p, stream);
     }
     if (p.rows <= 64) {
-        return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1, 64>>(
-                            p, stream)) ||
-               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2, 64>>(p, stream);
+        return (many &&
+                launch_few_rows_int8<FewRowsInt8<T, by_block, 64, 3, 2, 1, 64>>(p, stream)) ||
+               launch_few_rows_int8<FewRowsInt8<T, by_block, 64, 8, 1, 2, 64>>(p, stream);
     }
-    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 2, 64>>(p, stream);
+    return launch_few_rows_int8<FewRowsInt8<T, by_block, 128, 4, 1, 2, 64>>(p, stream);
 }

@@ -1,28 +1,28 @@
-// Stages of shared memory, which TMA fills and threads read, again and again.
+// The pipeline of stages in shared memory between a TMA producer and its consumers.
 #pragma once
 
 #include "tma.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Initialises the barriers of a block's stages: a stage is full when what one thread has expected
-// is there, and empty when `readers` have read it. One thread calls this, before a barrier of the
-// block or of the cluster.
+// Initialises the barriers of the stages: `full` completes when the producer's loads have arrived,
+// `empty` when `readers` consumers have released the stage. Called by one thread, before a barrier
+// of the block or of the cluster.
 template <class Shared>
-__device__ void init_stages(Shared& shared, int readers) {
+__device__ void init_pipeline(Shared& shared, int readers) {
     for (Mbarrier& full : shared.full) full.init();
     for (Mbarrier& empty : shared.empty) empty.init(readers);
 }
 
-// Blocks in pairs, clusters of two, which read something in common: each asks TMA for half of it,
-// for both. A kernel for pairs may be compiled for blocks that are alone, too. blocks: 1 or 2.
+// A pair of blocks, a cluster of two, that share an operand: each loads half of it and multicasts
+// it to both. With blocks = 1 the same kernel runs without clusters.
 template <int blocks>
 struct Pair {
-    static constexpr unsigned kAll = blocks == 1 ? 0 : (1 << blocks) - 1;  // as multicast takes it
+    static constexpr unsigned kAll = blocks == 1 ? 0 : (1 << blocks) - 1;  // the multicast mask
     const int rank = blockIdx.x % blocks;                                  // of this block in it
     const int index = blockIdx.x / blocks, count = gridDim.x / blocks;     // of all pairs
 
-    // Returns when both have initialised their barriers.
+    // Returns when both blocks have initialised their barriers.
     __device__ void begin() const {
         if constexpr (blocks == 1) {
             __syncthreads();
@@ -31,13 +31,14 @@ struct Pair {
         }
     }
 
-    // A block ends with this: the other one's copies and arrivals must find its memory.
+    // Called at the end of a kernel: copies and arrivals of the other block must still find this
+    // block's shared memory.
     __device__ void end() const {
         if constexpr (blocks > 1) meet();
     }
 
-    // What both have filled is read: says so to both. thread: of the warpgroup that has read it.
-    __device__ void is_read(Mbarrier& empty, int thread) const {
+    // Releases a stage to the producers of both blocks. thread: of the warpgroup that has read it.
+    __device__ void consumer_release(Mbarrier& empty, int thread) const {
         if constexpr (blocks == 1) {
             if (thread == 0) empty.arrive();
         } else {
@@ -45,7 +46,8 @@ struct Pair {
         }
     }
 
-    // Asks for this block's share of a tile of `rows` rows, from `row` of the matrix on, for both.
+    // Loads this block's part of a tile of `rows` rows, from `row` of the matrix on, for both
+    // blocks.
     template <int rows>
     __device__ void fetch(void* tile, const CUtensorMap& map, int column, int row,
                           Mbarrier& full) const {

@@ -24,7 +24,7 @@ __device__ inline void tma_load(void* to, const CUtensorMap& map, int column, in
         : "memory");
 }
 
-// The same of what is read once: the L2 cache gives it up first.
+// The same for data that is read once: the L2 cache evicts it first.
 __device__ inline void tma_load_once(void* to, const CUtensorMap& map, int column, int row,
                                      int batch, Mbarrier& barrier) {
     uint64_t policy;
@@ -36,7 +36,7 @@ __device__ inline void tma_load_once(void* to, const CUtensorMap& map, int colum
         : "memory");
 }
 
-// To the L2 cache alone.
+// Prefetches a box to the L2 cache.
 __device__ inline void tma_load_to_l2(const CUtensorMap& map, int column, int row, int batch) {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map),
                  "r"(column), "r"(row), "r"(batch)
@@ -53,8 +53,8 @@ __device__ inline void tma_load_multicast(void* to, const CUtensorMap& map, int 
         : "memory");
 }
 
-// A box that threads have written: each of them calls `tma_writes_done` before a barrier, and then
-// one stores it, as a group of its own.
+// Stores a box that threads have written: each of them calls `tma_writes_done` before a barrier,
+// and then one thread stores, as a group of its own.
 __device__ inline void tma_writes_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -68,7 +68,7 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* from, int c
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// The same, but what the box holds is added to what is there; each sum is rounded.
+// The same, but adds the box to what is there; each sum is rounded.
 __device__ inline void tma_add(const CUtensorMap& map, const void* from, int column, int row,
                                int batch) {
     asm volatile(
@@ -79,12 +79,12 @@ __device__ inline void tma_add(const CUtensorMap& map, const void* from, int col
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Return when of this thread's stores all but the last `pending` have read their boxes;
+// Waits until at most `pending` of this thread's stores still read their boxes.
 template <int pending>
 __device__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
-// and here when all of them are made.
+// Waits until all of them are complete.
 __device__ inline void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
@@ -112,9 +112,9 @@ bool make_tensor_map(CUtensorMap& map, const T* at, const int64_t (&sizes)[dims]
                      CUtensorMapL2promotion promotion = kPromotion) {
     static const auto encode = [] {
         void* function = nullptr;
-        cudaDriverEntryPointQueryResult found;
+        cudaDriverEntryPointQueryResult status;
         cudaGetDriverEntryPointByVersion(
-            "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+            "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &status);
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
     }();
     cuuint64_t extents[dims], bytes[dims - 1];

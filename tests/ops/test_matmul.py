@@ -533,7 +533,7 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
             report = lab.check(matmul, *given, thread_order=order)
             assert report.findings.empty, report
-            assert kernels_of(report) == ["matmul_specialized", "matmul_add_parts"]
+            assert kernels_of(report) == ["matmul_specialized", "matmul_split_k_reduce"]
         floats = x.float(), transposed(w.float())
         for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
             report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)

@@ -1,21 +1,22 @@
-// The sums of the version mma of matmul, where they are of doubles.
+// The accumulators of the mma version of matmul for double.
 #pragma once
 
 #include "matmul_mma.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// There is one sum for each element, as in cuBLAS. (A sum of its own for each 16 products, as
-// floats have it, would cost a fifth of the speed: additions take the tensor cores' own unit.)
+// Each element has one accumulator, as in cuBLAS. (Separate accumulators for each 16 products, as
+// for float, would cost a fifth of the speed: the additions need the same units as the tensor
+// cores.)
 //
-// A fragment may have any rows of a tile, in any order, as long as its sums go where they belong.
-// Here its rows n and n + 8 are neighbours in the tile, a pair, and pairs are chosen so that lanes
-// which shared memory serves at once never read different words of one bank.
+// A fragment may have any rows of a tile in any order, if its accumulators are stored accordingly.
+// Here its rows n and n + 8 are neighbours in the tile, a pair, and pairs are chosen to avoid bank
+// conflicts.
 template <bool x_by_row, bool w_by_row>
-class WarpSums<double, x_by_row, w_by_row> {
+class WarpAccumulators<double, x_by_row, w_by_row> {
     const int row_of_lane = threadIdx.x % kWarp / 4, k_of_lane = threadIdx.x % 4;  // in fragments
     const int down = threadIdx.x / kWarp / 2 * 64, right = threadIdx.x / kWarp % 2 * 16;
-    double sums[4][4][4] = {};
+    double accum[4][4][4] = {};
 
     // The first row of pair n of a tile's 16 rows.
     template <bool by_row>
@@ -23,7 +24,7 @@ class WarpSums<double, x_by_row, w_by_row> {
         return by_row ? 2 * n : n + n % 2 * 7;
     }
 
-    // What this lane has of 16 rows of a tile and 8 of k, from these on: a pair, and then a pair.
+    // Loads this lane's elements of 16 rows and 8 of k: two pairs.
     template <bool by_row>
     __device__ void load_pairs(double (&to)[4], const char* tile, int first, int first_k) const {
         const auto at = [&](int line, int i) {
@@ -55,13 +56,13 @@ class WarpSums<double, x_by_row, w_by_row> {
                 double a[4];
                 load_pairs<x_by_row>(a, tile_x, down + 16 * m, k);
 #pragma unroll
-                for (int n = 0; n < 4; ++n)  // of a pair of columns each fragment has one
-                    mma(sums[m][n], a, {b[n / 2][n % 2], b[n / 2][n % 2 + 2]});
+                for (int n = 0; n < 4; ++n)  // each fragment has one column of a pair
+                    mma(accum[m][n], a, {b[n / 2][n % 2], b[n / 2][n % 2 + 2]});
             }
         }
     }
-    __device__ void take_part(int m, double (&each)[16]) {
-        take(reinterpret_cast<double (&)[4][16]>(sums), m, each);
+    __device__ void get_chunk(int m, double (&each)[16]) {
+        select_chunk(reinterpret_cast<double (&)[4][16]>(accum), m, each);
     }
     __device__ int row(int m, int i) const {
         return down + 16 * m + pair<x_by_row>(row_of_lane) + i / 2 % 2;

@@ -1,5 +1,5 @@
-// act, where its result is then rounded to 16 bits, in as few instructions as that allows: nothing
-// is multiplied while a tile's sums are made y.
+// Activations for results of 16 bits, with as few instructions as that accuracy allows: the tensor
+// cores idle during the epilogue.
 #pragma once
 
 #include "matmul_product.cuh"
@@ -19,9 +19,9 @@ __device__ float polynomial(const float (&factors)[N], float x) {
     return sum;
 }
 
-// The logarithm, to base 2, of what the normal distribution has beyond x, which is nearly a
-// parabola. Fits for 0 to 5.6, right to 2^-18 for float16 and to 2^-11 for bfloat16; beyond, where
-// gelu is less than 2^-23, they fall as fast or a little faster.
+// log2 of the upper tail of the normal distribution at x, which is nearly a parabola. The
+// polynomials fit from 0 to 5.6, to 2^-18 for float16 and 2^-11 for bfloat16; beyond, where gelu is
+// below 2^-23, they fall at least as fast.
 template <class T>
 __device__ float log2_beyond(float x) {
     if constexpr (IsHalf<T>::value) {
@@ -36,16 +36,15 @@ __device__ float log2_beyond(float x) {
     }
 }
 
-// What relu is, less |z| times what the normal distribution has beyond |z|. The bound is for
-// infinity, whose product with 0 would be NaN.
+// gelu(z) = relu(z) - |z| * tail(|z|). The bound avoids infinity * 0, which would be NaN.
 template <class T>
 __device__ float quick_gelu(float z) {
     const float x = fminf(fabsf(z), 13.2f);
     return larger_or_nan(z, 0) - x * quick_power_of_2(log2_beyond<T>(x));
 }
 
-// 1 / (1 + e) for 0 to 1, right to 2^-16 for float16 and to 2^-11 for bfloat16. A multiprocessor
-// takes 16 inverses a clock, and 128 products.
+// 1 / (1 + e) for e from 0 to 1, to 2^-16 for float16 and 2^-11 for bfloat16. A multiprocessor
+// computes 16 reciprocals per clock, but 128 products.
 template <class T>
 __device__ float inverse_of_1_plus(float e) {
     if constexpr (IsHalf<T>::value) {
@@ -58,15 +57,15 @@ __device__ float inverse_of_1_plus(float e) {
     }
 }
 
-// z / (1 + e^-z), and NaN for -infinity, as PyTorch has it. Of e = e^-|z|, which is no larger than
-// 1, that is z / (1 + e) for a z above 0 and z e / (1 + e) below.
+// silu(z) = z / (1 + e^-z), and NaN for -infinity, as in PyTorch. With e = e^-|z| <= 1 it is z / (1
+// + e) for z > 0 and z e / (1 + e) otherwise.
 template <class T>
 __device__ float quick_silu(float z) {
     const float e = quick_power_of_2(-kLog2E * fabsf(z));
     return (z > 0 ? z : z * e) * inverse_of_1_plus<T>(e);
 }
 
-// z made to act(z), and with swiglu to silu(z). T: what it is rounded to.
+// Applies act, of swiglu its silu, in place. T: the type of the result.
 template <Act act, class T, int N>
 __device__ void activate(float (&z)[N]) {
 #pragma unroll
@@ -81,8 +80,8 @@ __device__ void activate(float (&z)[N]) {
     }
 }
 
-// Calls f with act as a constant, so that each act has code of its own: to ask for act between two
-// groups of columns costs a product up to 2% on an H200.
+// Calls f with act as a compile-time constant, so that each act has code of its own: testing act
+// between groups of columns costs up to 2% on an H200.
 template <class F>
 __device__ void with_act(Act act, F&& f) {
     switch (act) {
