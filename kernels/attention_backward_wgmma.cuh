@@ -2,8 +2,8 @@
 // in two kernels, so that nobody adds to what another one writes. Both compute scores and slopes,
 // s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
 // blocks. That takes atomics, in another order on every run, or blocks that wait for each other
-// (attention_backward_ordered.cuh).
-// dk and dv above 128 columns are in attention_backward_wide.cuh.
+// (attention_backward_fused_d128.cuh).
+// dk and dv above 128 columns are in attention_backward_dkdv_d256.cuh.
 //
 // While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
 // takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
@@ -15,12 +15,12 @@
 // end before the next one begins, and says "serialized".
 #pragma once
 
-#include "attention_backward_wide.cuh"
+#include "attention_backward_dkdv_d256.cuh"
 
 template <int kCols>
 struct WgmmaBackward {
     static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
-    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
     static constexpr int kBlock = 64 * kConsumers;  // rows, or keys, of a block's tile
     // Keys of a step of dq, and rows of one of dk and dv: registers have to hold its scores, and
     // shared memory has to hold three steps.
@@ -29,12 +29,12 @@ struct WgmmaBackward {
     // Whether registers have room for the scores of the next step, too.
     static constexpr bool kAheadOfQ = kCols > 64, kAheadOfKv = kCols != 128;
     static constexpr int kTiles = kCols > 128 ? 1 : 2, kStages = 3;
-    static constexpr int kOfBlock = tile_bytes(kBlock, kCols);
+    static constexpr int kBlockBytes = tile_bytes(kBlock, kCols);
     template <int kStep, int kReaders>
     struct Shared {
-        static constexpr int kOfStep = tile_bytes(kStep, kCols);
-        char x[kTiles][2][kOfBlock];  // q and g, or k and v; in the end their gradients
-        char w[kStages][2][kOfStep];  // the other two
+        static constexpr int kStepBytes = tile_bytes(kStep, kCols);
+        char x[kTiles][2][kBlockBytes];  // q and g, or k and v; in the end their gradients
+        char w[kStages][2][kStepBytes];  // the other two
         RowInfo infos[kStages][kStep];
         Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
         __device__ void init() {
@@ -42,47 +42,48 @@ struct WgmmaBackward {
             for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kReaders);
         }
     };
-    using OfQ = Shared<kKeys, kConsumers>;
-    using OfKv = Shared<kRows, kConsumers * kWarpgroup / kWarp>;  // each warp reads infos by itself
+    using DqShared = Shared<kKeys, kConsumers>;
+    using DkDvShared =
+        Shared<kRows, kConsumers * kWarpgroup / kWarp>;  // each warp reads infos by itself
 };
 
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
-    const RowInfo* infos, T* dq) {
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
+    TileScheduler scheduler, const RowInfo* infos, T* dq) {
 #if HAS_WGMMA
     using S = WgmmaBackward<kCols>;
-    using M = typename S::OfQ;
+    using M = typename S::DqShared;
     constexpr int kKeys = S::kKeys;
     extern __shared__ char memory[];
     auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        warpgroup_reg_dealloc<S::kLeft>();
+        warpgroup_reg_dealloc<S::kProducerRegisters>();
         if (threadIdx.x % kWarpgroup != 0) return;
         PipelineState<S::kTiles> tiles;
         PipelineState<S::kStages> pipe;
         const auto fetch = [&](const auto& a, Place place, int begin, int end) {
             const int j = tiles.stage;
             shared.x_empty[j].wait(tiles.phase ^ 1);
-            shared.x_full[j].arrive_expect_tx(2 * S::kOfBlock);
+            shared.x_full[j].arrive_expect_tx(2 * S::kBlockBytes);
             load_both<S::kBlock, kCols>(shared.x[j][0], maps.q, maps.g, a.row_coordinate(place.row),
                                         place.head, place.batch, shared.x_full[j]);
             tiles.next();
             for (int key = begin; key < end; key += kKeys, pipe.next()) {
                 const int i = pipe.stage;
                 shared.w_empty[i].wait(pipe.phase ^ 1);
-                shared.w_full[i].arrive_expect_tx(2 * M::kOfStep);
+                shared.w_full[i].arrive_expect_tx(2 * M::kStepBytes);
                 load_both<kKeys, kCols>(
                     shared.w[i][0], maps.k, maps.v, a.key_coordinate(key), place.head / a.group(),
                     place.batch % a.kv_batches, shared.w_full[i]);
             }
         };
-        for_each_tile_of_rows<S::kBlock, kKeys>(whole, order, fetch);
+        for_each_tile_of_rows<S::kBlock, kKeys>(whole, scheduler, fetch);
         return;
     }
 
-    warpgroup_reg_alloc<S::kRegisters>();
+    warpgroup_reg_alloc<S::kConsumerRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
     PipelineState<S::kTiles> tiles;
@@ -91,14 +92,14 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         const int top = int(place.row) + group * 64;
         const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
         char* const q_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
-        char* const g_tile = q_tile + S::kOfBlock;
+        char* const g_tile = q_tile + S::kBlockBytes;
         RowInfo info[2];
         for (int half = 0; half < 2; ++half) {
             const int row = top + accum_row(2 * half);
             info[half] = {INFINITY, 0};
             if (row < a.rows) info[half] = infos[info_at(a, {place.batch, place.head, row})];
         }
-        float sums[kCols / 2] = {}, scores[kKeys / 2], slopes[kKeys / 2];
+        float accum[kCols / 2] = {}, scores[kKeys / 2], dp[kKeys / 2];
         float others[kKeys / 2];  // powers, while scores of the next step come
         float (&p)[kKeys / 2] = S::kAheadOfQ ? others : scores;
         uint32_t ds[kKeys / 4];
@@ -115,11 +116,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
             char* const k_tile = shared.w[pipe.stage][0];
             if constexpr (!S::kAheadOfQ) start_scores(key);
             wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(slopes, g_tile, k_tile + M::kOfStep);
+            start_rows<T, kCols, S::kBlock>(dp, g_tile, k_tile + M::kStepBytes);
             if constexpr (!S::kAheadOfQ) wgmma_wait<1>();  // the scores are there
 #pragma unroll
             for (int i = 0; i < kKeys / 2; ++i)
-                p[i] = quick_power_of_2(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
+                p[i] = quick_power_of_2(fmaf(scores[i], scale, -info[i / 2 % 2].lse_log2));
             pipe.next();
             if constexpr (S::kAheadOfQ && !is_last.value) {
                 start_scores(key + kKeys);
@@ -132,15 +133,14 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
                 before.next();
             }
 #pragma unroll
-            for (int i = 0; i < kKeys / 2; ++i)
-                slopes[i] = p[i] * (slopes[i] - info[i / 2 % 2].delta);
+            for (int i = 0; i < kKeys / 2; ++i) dp[i] = p[i] * (dp[i] - info[i / 2 % 2].delta);
             if (key + kKeys > last || key < first) {
                 const Limits limits(a, top + accum_row(0), key);
-                keep_columns(slopes, limits.begin, limits.end, 0);
+                keep_columns(dp, limits.begin, limits.end, 0);
             }
-            as_factor<T>(ds, slopes);
+            as_factor<T>(ds, dp);
             wgmma_fence();
-            start_columns<T, kKeys>(sums, ds, k_tile);
+            start_columns<T, kKeys>(accum, ds, k_tile);
             if constexpr (S::kAheadOfQ && !is_last.value) wgmma_wait<1>();  // the next scores
         };
         shared.x_full[tiles.stage].wait(tiles.phase);
@@ -159,11 +159,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         }
         const float factor[2] = {float(a.scale), float(a.scale)};
         if (Call::kPacked && top + 64 > a.rows) {
-            write_tail(dq + a.at(a.dq, {place.batch, place.head, top}), sums, factor, a.rows - top,
+            write_tail(dq + a.at(a.dq, {place.batch, place.head, top}), accum, factor, a.rows - top,
                        a.dq.row, a.cols);
         } else {
-            scale_rows(sums, factor);
-            put_rows<T, S::kBlock>(q_tile, sums);
+            scale_rows(accum, factor);
+            accum_to_shared<T, S::kBlock>(q_tile, accum);
             tma_writes_done();
             warpgroup_barrier(group);
             if (is_first && top < a.rows) {
@@ -175,57 +175,57 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
-    for_each_tile_of_rows<S::kBlock, kKeys>(whole, order, multiply);
+    for_each_tile_of_rows<S::kBlock, kKeys>(whole, scheduler, multiply);
 #endif
 }
 
 // The scores are k q^T here: so p and ds have the rows of dv and dk.
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
-    const RowInfo* infos, T* dk, T* dv) {
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
+    TileScheduler scheduler, const RowInfo* infos, T* dk, T* dv) {
 #if HAS_WGMMA
     using S = WgmmaBackward<kCols>;
-    using M = typename S::OfKv;
+    using M = typename S::DkDvShared;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
     auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        warpgroup_reg_dealloc<S::kLeft>();
+        warpgroup_reg_dealloc<S::kProducerRegisters>();
         if (threadIdx.x % kWarpgroup != 0) return;
         PipelineState<S::kTiles> tiles;
         PipelineState<S::kStages> pipe;
         const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
             const int j = tiles.stage;
             shared.x_empty[j].wait(tiles.phase ^ 1);
-            shared.x_full[j].arrive_expect_tx(2 * S::kOfBlock);
+            shared.x_full[j].arrive_expect_tx(2 * S::kBlockBytes);
             load_both<S::kBlock, kCols>(shared.x[j][0], maps.k, maps.v, a.key_coordinate(key),
                                         slice % a.kv_heads, slice / a.kv_heads, shared.x_full[j]);
             tiles.next();
-            for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
+            for (int q_slice = 0; q_slice < int(a.q_slices_per_kv()); ++q_slice) {
                 for (int n = steps.low; n < steps.high; ++n)
                     load_step<kRows, kCols>(
-                        shared, pipe, maps, infos, a, a.sharer(slice, sharer, n * kRows));
+                        shared, pipe, maps, infos, a, a.q_place(slice, q_slice, n * kRows));
             }
         };
-        for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, fetch);
         return;
     }
 
-    warpgroup_reg_alloc<S::kRegisters>();
+    warpgroup_reg_alloc<S::kConsumerRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2E;
     PipelineState<S::kTiles> tiles;
     PipelineState<S::kStages> pipe;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
-        const int count = (steps.high - steps.low) * int(a.sharing());
+        const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
         const int top = key + group * 64;
         char* const k_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
-        char* const v_tile = k_tile + S::kOfBlock;
-        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
-        float scores[kRows / 2], powers[kRows / 2], slopes[kRows / 2];
+        char* const v_tile = k_tile + S::kBlockBytes;
+        float dk_accum[kCols / 2] = {}, dv_accum[kCols / 2] = {};
+        float scores[kRows / 2], powers[kRows / 2], dp[kRows / 2];
         uint32_t p[kRows / 4], ds[kRows / 4];
         int row = steps.low * kRows;
         const auto start_scores = [&] {
@@ -245,17 +245,17 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         };
         // With kAheadOfKv the scores of this step are there, and in the end those of the next one.
         const auto step = [&](auto is_last) {
-            char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + M::kOfStep;
-            const RowInfo* const its = shared.infos[pipe.stage];
+            char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + M::kStepBytes;
+            const RowInfo* const row_infos = shared.infos[pipe.stage];
             Mbarrier& empty = shared.w_empty[pipe.stage];
-            const int its_row = row;
+            const int step_row = row;
             const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
             if constexpr (!S::kAheadOfKv) start_scores();
             wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
+            start_rows<T, kCols, S::kBlock>(dp, v_tile, g_tile);
             if constexpr (!S::kAheadOfKv) wgmma_wait<1>();  // the scores are there
-            take_powers(powers, scores, scale, its);
-            clear_hidden(powers, some, a, shift, top, its_row);
+            compute_p(powers, scores, scale, row_infos);
+            clear_hidden(powers, some, a, shift, top, step_row);
             as_factor<T>(p, powers);
             next();
             if constexpr (S::kAheadOfKv && !is_last.value) {
@@ -265,12 +265,12 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
                 wgmma_wait<0>();
             }
             wgmma_fence();
-            start_columns<T, kRows>(of_v, p, g_tile);
-            take_slopes(slopes, powers, its);
-            clear_hidden(slopes, some, a, shift, top, its_row);
-            as_factor<T>(ds, slopes);
+            start_columns<T, kRows>(dv_accum, p, g_tile);
+            compute_ds(dp, powers, row_infos);
+            clear_hidden(dp, some, a, shift, top, step_row);
+            as_factor<T>(ds, dp);
             wgmma_fence();
-            start_columns<T, kRows>(of_k, ds, q_tile);
+            start_columns<T, kRows>(dk_accum, ds, q_tile);
             wgmma_wait<0>();
             __syncwarp();
             if (threadIdx.x % kWarp == 0) empty.arrive();
@@ -282,11 +282,12 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         }
         for (int n = S::kAheadOfKv; n < count; ++n) step(std::false_type());
         if (S::kAheadOfKv && count > 0) step(std::true_type());
-        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
+        store_gradients<S::kBlock>(
+            maps, a, slice, top, 0, k_tile, v_tile, dk_accum, dv_accum, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
-    for_each_tile_of_keys<S::kBlock, kRows>(whole, order, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, multiply);
 #endif
 }
 
@@ -294,11 +295,12 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
 
 // Who has dk and dv of so many columns.
 template <int kCols>
-using BackwardOfKeys = std::conditional_t<(kCols > 128), WideBackward<kCols>, WgmmaBackward<kCols>>;
+using DkDvBackward =
+    std::conditional_t<(kCols > 128), DkDvBackwardD256<kCols>, WgmmaBackward<kCols>>;
 template <class T, int kCols, class Call>
-constexpr auto backward_of_keys() {
+constexpr auto dk_dv_backward() {
     if constexpr (kCols > 128) {
-        return backward_kv_wide<T, kCols, Call>;
+        return backward_kv_d256<T, kCols, Call>;
     } else {
         return backward_kv_wgmma<T, kCols, Call>;
     }
@@ -307,10 +309,10 @@ constexpr auto backward_of_keys() {
 template <class T, int kCols, class Call>
 bool can_backward_wgmma() {
     using S = WgmmaBackward<kCols>;
-    constexpr size_t of_q = sizeof(typename S::OfQ);
-    constexpr size_t of_kv = sizeof(typename BackwardOfKeys<kCols>::OfKv);
+    constexpr size_t of_q = sizeof(typename S::DqShared);
+    constexpr size_t of_kv = sizeof(typename DkDvBackward<kCols>::DkDvShared);
     return has_wgmma(backward_q_wgmma<T, kCols, Call>, S::kThreads) &&
-           has_wgmma(backward_of_keys<T, kCols, Call>(), BackwardOfKeys<kCols>::kThreads) &&
+           has_wgmma(dk_dv_backward<T, kCols, Call>(), DkDvBackward<kCols>::kThreads) &&
            (of_q > of_kv ? of_q : of_kv) + kTileAlign <= size_t(shared_bytes());
 }
 
@@ -320,24 +322,25 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
                            const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
                            cudaStream_t stream) {
     using S = WgmmaBackward<kCols>;
-    using K = BackwardOfKeys<kCols>;
+    using K = DkDvBackward<kCols>;
     BackwardMaps of_q, of_kv;
     if (!map_inputs(of_q, a, g, q, k, v, S::kBlock, S::kKeys) || !map_dq(of_q, a, dq) ||
         !map_inputs(of_kv, a, g, q, k, v, K::kRows, K::kBlock) || !map_dk_dv(of_kv, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     launch_row_infos(a, g, y, stats, infos, stream);
-    const auto start =
-        [&](auto kernel, int bytes, const BackwardMaps& maps, const Order& order, auto... to) {
-            bytes += kTileAlign;
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-            kernel<<<order.blocks, S::kThreads, bytes, stream>>>(maps, a, order, infos, to...);
-        };
-    start(backward_of_keys<T, kCols, Call>(), sizeof(typename K::OfKv), of_kv,
-          order_of<kCols>(
-              a, a.kv_slices(), a.key_tiles(K::kBlock), K::kBlock, a.rows * a.sharing(), 1),
+    const auto start = [&](auto kernel, int bytes, const BackwardMaps& maps,
+                           const TileScheduler& scheduler, auto... to) {
+        bytes += kTileAlign;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        kernel<<<scheduler.blocks, S::kThreads, bytes, stream>>>(maps, a, scheduler, infos, to...);
+    };
+    start(dk_dv_backward<T, kCols, Call>(), sizeof(typename K::DkDvShared), of_kv,
+          scheduler_of<kCols>(
+              a, a.kv_slices(), a.key_tiles(K::kBlock), K::kBlock, a.rows * a.q_slices_per_kv(), 1),
           dk, dv);
-    start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::OfQ), of_q,
-          order_of<kCols>(a, a.slices(), a.row_tiles(S::kBlock), S::kBlock, a.keys, a.group()), dq);
+    start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::DqShared), of_q,
+          scheduler_of<kCols>(a, a.slices(), a.row_tiles(S::kBlock), S::kBlock, a.keys, a.group()),
+          dq);
     return true;
 }

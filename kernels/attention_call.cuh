@@ -46,7 +46,7 @@ struct Attention {
 
     // Heads of q that share a head of k and v: those of one batch, and slices of all batches.
     __host__ __device__ int64_t group() const { return heads / kv_heads; }
-    __host__ __device__ int64_t sharing() const { return batches / kv_batches * group(); }
+    __host__ __device__ int64_t q_slices_per_kv() const { return batches / kv_batches * group(); }
 
     // The keys that a row sees: from first_key, and before end_key. None if that is not larger.
     __host__ __device__ int64_t first_key(int64_t row) const {
@@ -62,20 +62,20 @@ struct Attention {
     }
 
     // Of all that a tile of rows or keys needs to know, what is not the same for the whole call.
-    struct Part {};
-    __device__ const Attention& with(const Part&) const { return *this; }
+    struct Sequence {};
+    __device__ const Attention& with(const Sequence&) const { return *this; }
 
     // The first row of a slice of q.
     __host__ __device__ Place place(int64_t slice) const {
         return {slice / heads, slice % heads, 0};
     }
     // A row of number `which` of those slices that see the keys of a slice of k and v.
-    __host__ __device__ Place sharer(int64_t kv_slice, int64_t which, int64_t row) const {
+    __host__ __device__ Place q_place(int64_t kv_slice, int64_t which, int64_t row) const {
         return {kv_slice / kv_heads + which / group() * kv_batches,
                 kv_slice % kv_heads * group() + which % group(), row};
     }
     // The same row among those of all these slices.
-    __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {
+    __host__ __device__ int64_t row_among_q_slices(int64_t which, int64_t row) const {
         return which * rows + row;
     }
 
@@ -112,7 +112,7 @@ struct PackedAttention : Attention {
     static constexpr bool kPacked = true;
     int64_t sequences, tokens, kv_tokens;
     const int32_t *row_begins, *key_begins;  // [sequences + 1], none decreases, up to the tokens
-    int32_t* tickets;  // how many tiles of rows blocks have asked for beside their first ones
+    int32_t* tile_counter;  // how many tiles of rows blocks have asked for beside their first ones
     int64_t row_begin, key_begin, padded_begin;  // of a sequence
 
     __host__ __device__ int64_t all_rows() const { return tokens; }
@@ -122,24 +122,26 @@ struct PackedAttention : Attention {
     __host__ __device__ int64_t row_tiles(int size) const { return tiles(tokens, size); }
     __host__ __device__ int64_t key_tiles(int size) const { return tiles(kv_tokens, size); }
     __device__ PackedAttention of_rows(int64_t& tile, int size) const {
-        return find(row_begins, tile, size);
+        return sequence_of_tile(row_begins, tile, size);
     }
     __device__ PackedAttention of_keys(int64_t& tile, int size) const {
-        return find(key_begins, tile, size);
+        return sequence_of_tile(key_begins, tile, size);
     }
 
-    struct Part {
+    struct Sequence {
         int row_begin, rows, key_begin, keys;  // of a sequence
     };
-    __device__ Part part() const { return {int(row_begin), int(rows), int(key_begin), int(keys)}; }
-    __device__ PackedAttention with(const Part& part) const {
-        PackedAttention its = *this;
-        its.row_begin = part.row_begin, its.rows = part.rows;
-        its.key_begin = part.key_begin, its.keys = part.keys;
-        return its;
+    __device__ Sequence sequence() const {
+        return {int(row_begin), int(rows), int(key_begin), int(keys)};
+    }
+    __device__ PackedAttention with(const Sequence& s) const {
+        PackedAttention a = *this;
+        a.row_begin = s.row_begin, a.rows = s.rows;
+        a.key_begin = s.key_begin, a.keys = s.keys;
+        return a;
     }
 
-    __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {
+    __host__ __device__ int64_t row_among_q_slices(int64_t which, int64_t row) const {
         return which * tokens + row_begin + row;
     }
     __host__ __device__ int64_t line(Place p) const { return (row_begin + p.row) * heads + p.head; }
@@ -167,7 +169,8 @@ struct PackedAttention : Attention {
     __device__ static int64_t first_tile(const int32_t* begins, int64_t i, int size) {
         return (begins[i] - begins[0]) / size + i;
     }
-    __device__ PackedAttention find(const int32_t* begins, int64_t& tile, int size) const {
+    __device__ PackedAttention sequence_of_tile(const int32_t* begins, int64_t& tile,
+                                                int size) const {
         int64_t i = 0;  // the last one whose first tile is not past this one
         for (int64_t end = sequences; end - i > 1;) {
             const int64_t middle = (i + end) / 2;
@@ -178,10 +181,10 @@ struct PackedAttention : Attention {
             }
         }
         tile -= first_tile(begins, i, size);
-        PackedAttention its = *this;
-        its.row_begin = row_begins[i], its.rows = row_begins[i + 1] - its.row_begin;
-        its.key_begin = key_begins[i], its.keys = key_begins[i + 1] - its.key_begin;
-        its.padded_begin = first_tile(row_begins, i, 64) * 64;
-        return its;
+        PackedAttention a = *this;
+        a.row_begin = row_begins[i], a.rows = row_begins[i + 1] - a.row_begin;
+        a.key_begin = key_begins[i], a.keys = key_begins[i + 1] - a.key_begin;
+        a.padded_begin = first_tile(row_begins, i, 64) * 64;
+        return a;
     }
 };

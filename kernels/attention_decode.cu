@@ -31,12 +31,12 @@ __global__ __launch_bounds__(kThreads) void decode_naive(Decode d, const T* q, c
     __shared__ A powers[kThreads];
     __shared__ int64_t places[kThreads];  // of rows of v, -1 where there is none
     extern __shared__ char memory[];
-    A* const sums = reinterpret_cast<A*>(memory);  // [cols]
+    A* const accum = reinterpret_cast<A*>(memory);  // [cols]
     const int64_t line = blockIdx.x, slice = line / d.queries, query = line % d.queries;
     const int64_t batch = slice / d.heads, head = slice % d.heads, kv_head = head / d.group();
     const int64_t length = d.length(batch);
     q += batch * d.q.batch + head * d.q.head + query * d.q.row;
-    for (int64_t c = threadIdx.x; c < d.cols; c += kThreads) sums[c] = 0;
+    for (int64_t c = threadIdx.x; c < d.cols; c += kThreads) accum[c] = 0;
     OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
     const int64_t end = d.end_key(length, query);
     for (int64_t first = d.first_key(length, query); first < end; first += kThreads) {
@@ -66,11 +66,11 @@ __global__ __launch_bounds__(kThreads) void decode_naive(Decode d, const T* q, c
             A sum = 0;
             for (int n = 0; n < kThreads && first + n < end; ++n)
                 sum = fma(powers[n], places[n] < 0 ? A(0) : A(v[places[n] + c]), sum);
-            sums[c] = sums[c] * factor + sum;
+            accum[c] = accum[c] * factor + sum;
         }
     }
     for (int64_t c = threadIdx.x; c < d.cols; c += kThreads) {
-        const A mean = soft.sum == 0 ? A(0) : sums[c] / soft.sum;
+        const A mean = soft.sum == 0 ? A(0) : accum[c] / soft.sum;
         y[line * d.cols + c] = T(length < 0 ? A(NAN) : mean);
     }
 }
@@ -95,9 +95,9 @@ __device__ float lanes_sum(float value) {
 }
 
 template <class T, int kRows>
-struct RowSums {
+struct RowPartial {
     static constexpr int V = kVec<T>;
-    float sums[kRows][V] = {};
+    float accum[kRows][V] = {};
     OnlineSoftmax<T> soft[kRows];
 
     // Takes in the same columns of another lane, whose number differs in one bit.
@@ -112,8 +112,8 @@ struct RowSums {
             soft[r].max = all;
 #pragma unroll
             for (int c = 0; c < V; ++c) {
-                sums[r][c] *= factor;
-                sums[r][c] += __shfl_xor_sync(0xffffffff, sums[r][c], bit);
+                accum[r][c] *= factor;
+                accum[r][c] += __shfl_xor_sync(0xffffffff, accum[r][c], bit);
             }
         }
     }
@@ -121,41 +121,41 @@ struct RowSums {
 
 template <class T, int kLanes, int kRows>
 __global__ __launch_bounds__(kThreads) void decode_split(
-    Decode d, const T* q, const T* k, const T* v, T* y, float* parts, int splits) {
+    Decode d, const T* q, const T* k, const T* v, T* y, float* partials, int splits) {
     constexpr int V = kVec<T>, kSeats = kThreads / kLanes, kCols = kLanes * V;
     constexpr int kAtOnce = kRows > 4 ? 2 : 4;
-    __shared__ WarpSums<T, kRows, kCols> warps[kWarps];
+    __shared__ WarpPartial<T, kRows, kCols> warps[kWarps];
     const int lane = threadIdx.x % kLanes, seat = threadIdx.x / kLanes, column = lane * V;
     const bool has_columns = column < d.cols;
-    const DecodePart part(d, kRows, splits);
-    const int64_t begin = part.begin, end = part.end;
+    const KvSplit kv(d, kRows, splits);
+    const int64_t begin = kv.begin, end = kv.end;
 
     float query[kRows][V] = {};
     int64_t first_key[kRows], end_key[kRows];
-    RowSums<T, kRows> mine;
+    RowPartial<T, kRows> mine;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-        const int64_t row = smaller<int64_t>(r, part.rows - 1);
-        first_key[r] = d.first_key(part.length, part.query(d, row));
-        end_key[r] = d.end_key(part.length, part.query(d, row));
+        const int64_t row = smaller<int64_t>(r, kv.rows - 1);
+        first_key[r] = d.first_key(kv.length, kv.query(d, row));
+        end_key[r] = d.end_key(kv.length, kv.query(d, row));
         mine.soft[r] = OnlineSoftmax<T>::identity();
         if (!has_columns) continue;
-        const Vec<T, V> its = load<V>(q + part.row_of_q(d, row) + column);
+        const Vec<T, V> columns = load<V>(q + kv.row_of_q(d, row) + column);
 #pragma unroll
-        for (int c = 0; c < V; ++c) query[r][c] = its[c];
+        for (int c = 0; c < V; ++c) query[r][c] = columns[c];
     }
 
     for (int64_t from = begin; from < end; from += kSeats * kAtOnce) {
-        Vec<T, V> its_k[kAtOnce] = {}, its_v[kAtOnce] = {};
+        Vec<T, V> k_rows[kAtOnce] = {}, v_rows[kAtOnce] = {};
         bool exists[kAtOnce];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
             const int64_t key = from + u * kSeats + seat;
-            const Token token = key < end ? d.token(part.batch, key) : Token{-1, 0};
+            const Token token = key < end ? d.token(kv.batch, key) : Token{-1, 0};
             exists[u] = key >= end || token.page >= 0;
             if (token.page < 0 || !has_columns) continue;
-            its_k[u] = load<V>(k + d.at(d.k, part.kv_head, token) + column);
-            its_v[u] = load<V>(v + d.at(d.v, part.kv_head, token) + column);
+            k_rows[u] = load<V>(k + d.at(d.k, kv.kv_head, token) + column);
+            v_rows[u] = load<V>(v + d.at(d.v, kv.kv_head, token) + column);
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -167,7 +167,7 @@ __global__ __launch_bounds__(kThreads) void decode_split(
                 float product = 0;
 #pragma unroll
                 for (int c = 0; c < V; ++c)
-                    product = fmaf(query[r][c], float(its_k[u][c]), product);
+                    product = fmaf(query[r][c], float(k_rows[u][c]), product);
                 product = lanes_sum<kLanes>(product) * float(d.scale);
                 const int64_t key = from + u * kSeats + seat;
                 const bool sees = key < end && key >= first_key[r] && key < end_key[r];
@@ -177,14 +177,14 @@ __global__ __launch_bounds__(kThreads) void decode_split(
             const float shift = soft.shift(), factor = exponential<T>(before - shift);
             soft.sum *= factor;
 #pragma unroll
-            for (int c = 0; c < V; ++c) mine.sums[r][c] *= factor;
+            for (int c = 0; c < V; ++c) mine.accum[r][c] *= factor;
 #pragma unroll
             for (int u = 0; u < kAtOnce; ++u) {
                 const float power = exponential<T>(scores[u] - shift);
                 soft.sum += power;
 #pragma unroll
                 for (int c = 0; c < V; ++c)
-                    mine.sums[r][c] = fmaf(power, float(its_v[u][c]), mine.sums[r][c]);
+                    mine.accum[r][c] = fmaf(power, float(v_rows[u][c]), mine.accum[r][c]);
             }
         }
     }
@@ -192,18 +192,18 @@ __global__ __launch_bounds__(kThreads) void decode_split(
 #pragma unroll
     for (int bit = kLanes; bit < kWarp; bit *= 2) mine.combine_lanes(bit);
     if (threadIdx.x % kWarp < kLanes) {
-        auto& its = warps[threadIdx.x / kWarp];
+        auto& partial = warps[threadIdx.x / kWarp];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-            if (lane == 0) its.soft[r] = mine.soft[r];
+            if (lane == 0) partial.soft[r] = mine.soft[r];
 #pragma unroll
-            for (int c = 0; c < V; ++c) its.sums[r][column + c] = mine.sums[r][c];
+            for (int c = 0; c < V; ++c) partial.accum[r][column + c] = mine.accum[r][c];
         }
     }
     __syncthreads();
     launch_dependents();
-    part.finish<WarpSums<T, kRows, kCols>>(
-        d, reinterpret_cast<const char*>(warps), sizeof(warps[0]), parts, y, splits);
+    kv.combine_warps<WarpPartial<T, kRows, kCols>>(
+        d, reinterpret_cast<const char*>(warps), sizeof(warps[0]), partials, y, splits);
 }
 
 // ---- launchers
@@ -213,14 +213,14 @@ using DecodeKernel = void (*)(Decode, const T*, const T*, const T*, T*, Acc<T>*,
 
 // How a call is cut.
 template <class T>
-struct Cut {
+struct DecodePlan {
     DecodeKernel<T> kernel = nullptr;  // null: only the naive version takes it
     int rows = 0;                      // of q, of a block
     int warps = kWarps, bytes = 0;     // of a block
     int splits = 1;
 
-    static Cut of(const Decode& d, int64_t version, const T* q, const T* k, const T* v) {
-        Cut cut;
+    static DecodePlan of(const Decode& d, int64_t version, const T* q, const T* k, const T* v) {
+        DecodePlan plan;
         if constexpr (kHasVectors<T>) {
             constexpr int V = kVec<T>;
             bool fits = version >= kSplit && d.lines() > 0 && is_aligned(q, k, v);
@@ -228,17 +228,17 @@ struct Cut {
             const Strides all[] = {d.q, d.k, d.v};
             for (const Strides& strides : all)
                 fits = fits && (strides.batch | strides.head | strides.row) % V == 0;
-            if (!fits) return cut;
+            if (!fits) return plan;
             if constexpr (sizeof(T) == 2) {
                 // The largest product has to be the largest score.
                 if (version >= kMma && d.scale > 0 &&
-                    (cut.template take_mma<64>(d) || cut.template take_mma<128>(d) ||
-                     cut.template take_mma<256>(d)))
-                    return cut;
+                    (plan.template plan_mma<64>(d) || plan.template plan_mma<128>(d) ||
+                     plan.template plan_mma<256>(d)))
+                    return plan;
             }
-            cut.take_split(d);
+            plan.plan_split(d);
         }
-        return cut;
+        return plan;
     }
 
     int64_t blocks(const Decode& d) const {
@@ -250,19 +250,19 @@ struct Cut {
     // many warps as find room. Where they are more, each head has a block, of which several find
     // room, and nothing has to be combined.
     template <int kCols>
-    bool take_mma(const Decode& d) {
+    bool plan_mma(const Decode& d) {
         using S = MmaDecode<kCols>;
         if (d.cols > kCols) return false;
-        const auto its = d.table ? decode_mma<T, kCols, true> : decode_mma<T, kCols, false>;
+        const auto mma = d.table ? decode_mma<T, kCols, true> : decode_mma<T, kCols, false>;
         rows = S::kRows;
         warps = blocks(d) > multiprocessors() ? kWarps : S::kMostWarps;
-        while (warps > 0 && !has_mma(its, S::bytes(warps))) warps /= 2;
+        while (warps > 0 && !has_mma(mma, S::bytes(warps))) warps /= 2;
         if (warps == 0) return false;
-        kernel = its, bytes = S::bytes(warps);
+        kernel = mma, bytes = S::bytes(warps);
         split(d, multiprocessors(), S::kTokens * warps);
         return true;
     }
-    void take_split(const Decode& d) {
+    void plan_split(const Decode& d) {
         warps = kWarps, bytes = 0;
         rows = d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
         const auto of_rows = [&](auto lanes) {
@@ -286,22 +286,22 @@ struct Cut {
 template <class T>
 int64_t attention_decode_scratch(const Decode& d, const T* q, const T* k, const T* v,
                                  int64_t version) {
-    const auto cut = Cut<T>::of(d, version, q, k, v);
-    return cut.splits > 1 ? cut.blocks(d) * part_numbers(d, cut.rows) : 0;
+    const auto plan = DecodePlan<T>::of(d, version, q, k, v);
+    return plan.splits > 1 ? plan.blocks(d) * partial_floats(d, plan.rows) : 0;
 }
 
 template <class T>
 cudaError_t attention_decode(const Decode& d, const T* q, const T* k, const T* v, T* y,
-                             Acc<T>* parts, int64_t version, cudaStream_t stream) {
+                             Acc<T>* partials, int64_t version, cudaStream_t stream) {
     if (d.lines() == 0 || d.cols == 0) return cudaSuccess;
     if constexpr (kHasVectors<T>) {
-        const auto cut = Cut<T>::of(d, version, q, k, v);
-        if (cut.kernel) {
-            cut.kernel<<<cut.blocks(d), cut.warps * kWarp, cut.bytes, stream>>>(
-                d, q, k, v, y, parts, cut.splits);
-            if (cut.splits > 1)
+        const auto plan = DecodePlan<T>::of(d, version, q, k, v);
+        if (plan.kernel) {
+            plan.kernel<<<plan.blocks(d), plan.warps * kWarp, plan.bytes, stream>>>(
+                d, q, k, v, y, partials, plan.splits);
+            if (plan.splits > 1)
                 launch_secondary(decode_combine<T>, 1, unsigned(d.lines()), dim3(kCombineThreads),
-                                 stream, d, parts, y, cut.splits, cut.rows);
+                                 stream, d, partials, y, plan.splits, plan.rows);
             return cudaGetLastError();
         }
     }

@@ -54,7 +54,7 @@ struct Decode {
     // -1 if the page does not exist.
     __device__ int64_t at(const Strides& strides, int64_t batch, int64_t kv_head,
                           int64_t key) const {
-        const Token its = token(batch, key);
-        return its.page < 0 ? -1 : at(strides, kv_head, its);
+        const Token t = token(batch, key);
+        return t.page < 0 ? -1 : at(strides, kv_head, t);
     }
 };

@@ -32,18 +32,18 @@ template <class T, int kCols>
 struct RowsOfQ {
     uint32_t words[kCols / 16][4] = {};
 
-    __device__ RowsOfQ(const Decode& d, const DecodePart& part, const T* q) {
+    __device__ RowsOfQ(const Decode& d, const KvSplit& kv, const T* q) {
         const int lane = threadIdx.x % kWarp;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = lane / 4 + 8 * half, first = lane % 4 * 2;
-            if (row >= part.rows) continue;
-            const T* const its = q + part.row_of_q(d, row) + first;
+            if (row >= kv.rows) continue;
+            const T* const row_of_q = q + kv.row_of_q(d, row) + first;
 #pragma unroll
             for (int i = 0; i < kCols / 8; ++i) {
                 if (i * 8 < d.cols)
                     words[i / 2][half + i % 2 * 2] =
-                        *reinterpret_cast<const uint32_t*>(its + i * 8);
+                        *reinterpret_cast<const uint32_t*>(row_of_q + i * 8);
             }
         }
     }
@@ -77,38 +77,38 @@ class TokenTiles {
     static constexpr int kAtOnce = kWarp / kChunks, kEach = kTokens / kAtOnce;  // rows
     static constexpr unsigned kAll = 0xffffffff;
     const Decode& d_;
-    const DecodePart& part_;
+    const KvSplit& kv_;
     const T *k_, *v_;  // what this lane copies of the next tile; in pages, of the first token
     int token_, step_;
     int row_, chunk_;  // of this lane
     int count_;        // of the block's tokens, 0 for a lane that has no columns
 
   public:
-    __device__ TokenTiles(const Decode& d, const DecodePart& part, const T* k, const T* v,
-                          int token, int step)
-        : d_(d), part_(part), token_(token), step_(step) {
+    __device__ TokenTiles(const Decode& d, const KvSplit& kv, const T* k, const T* v, int token,
+                          int step)
+        : d_(d), kv_(kv), token_(token), step_(step) {
         const int lane = threadIdx.x % kWarp;
         row_ = lane / kChunks, chunk_ = lane % kChunks;
         const bool has_columns = chunk_ * 8 < d.cols;
         const int column = has_columns ? chunk_ * 8 : 0;
-        count_ = has_columns ? part.end - part.begin : 0;
-        const Token first = kInPages ? Token{0, 0} : Token{part.batch, token + row_};
-        k_ = k + d.at(d.k, part.kv_head, first) + column;
-        v_ = v + d.at(d.v, part.kv_head, first) + column;
+        count_ = has_columns ? kv.end - kv.begin : 0;
+        const Token first = kInPages ? Token{0, 0} : Token{kv.batch, token + row_};
+        k_ = k + d.at(d.k, kv.kv_head, first) + column;
+        v_ = v + d.at(d.v, kv.kv_head, first) + column;
     }
 
     // Begins to copy the next tile, if there is one. That is a group of copies in any case.
     __device__ void fetch_next(char* k_tile, char* v_tile) {
-        if (token_ < part_.end) {
+        if (token_ < kv_.end) {
             if constexpr (!kInPages) {
                 fetch_rows(k_, v_, count_, k_tile, v_tile);
                 k_ += step_ * d_.k.row, v_ += step_ * d_.v.row;
             } else if (d_.page_size % kTokens == 0) {  // all rows are in one page
-                const Token first = d_.token(part_.batch, token_);
+                const Token first = d_.token(kv_.batch, token_);
                 const bool exists = first.page >= 0;
-                const Token its = exists ? Token{first.page, first.row + row_} : Token{0, 0};
-                fetch_rows(k_ + d_.at(d_.k, 0, its), v_ + d_.at(d_.v, 0, its), exists ? count_ : 0,
-                           k_tile, v_tile);
+                const Token token = exists ? Token{first.page, first.row + row_} : Token{0, 0};
+                fetch_rows(k_ + d_.at(d_.k, 0, token), v_ + d_.at(d_.v, 0, token),
+                           exists ? count_ : 0, k_tile, v_tile);
             } else {
                 fetch_each(k_tile, v_tile);
             }
@@ -120,7 +120,7 @@ class TokenTiles {
     // Which tokens of a tile are in pages that do not exist, a bit for each.
     __device__ unsigned missing(int token) const {
         const int n = token + threadIdx.x % kTokens;
-        return __ballot_sync(kAll, n < part_.end && d_.token(part_.batch, n).page < 0);
+        return __ballot_sync(kAll, n < kv_.end && d_.token(kv_.batch, n).page < 0);
     }
 
   private:
@@ -131,7 +131,7 @@ class TokenTiles {
     // Rows that are evenly spaced.
     __device__ void fetch_rows(const T* k, const T* v, int count, char* k_tile,
                                char* v_tile) const {
-        const int first = token_ - part_.begin + row_;
+        const int first = token_ - kv_.begin + row_;
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             const bool is_there = unsigned(first + i * kAtOnce) < unsigned(count);
@@ -143,10 +143,10 @@ class TokenTiles {
     // Rows in several pages: lane n finds token n.
     __device__ void fetch_each(char* k_tile, char* v_tile) const {
         const int n = token_ + threadIdx.x % kTokens;
-        const bool is_ours = n >= part_.begin && n < part_.end;
-        const Token its = is_ours ? d_.token(part_.batch, n) : Token{-1, 0};
-        const int64_t of_k = its.page >= 0 ? d_.at(d_.k, 0, its) : -1;
-        const int64_t of_v = its.page >= 0 ? d_.at(d_.v, 0, its) : -1;
+        const bool is_ours = n >= kv_.begin && n < kv_.end;
+        const Token token = is_ours ? d_.token(kv_.batch, n) : Token{-1, 0};
+        const int64_t of_k = token.page >= 0 ? d_.at(d_.k, 0, token) : -1;
+        const int64_t of_v = token.page >= 0 ? d_.at(d_.v, 0, token) : -1;
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             const int row = i * kAtOnce + row_;
@@ -160,16 +160,15 @@ class TokenTiles {
 
 // Hides the tokens that a row does not see, or that are not the block's.
 template <int N>
-__device__ void hide_tokens(float (&scores)[N], const Decode& d, const DecodePart& part,
-                            int token) {
+__device__ void hide_tokens(float (&scores)[N], const Decode& d, const KvSplit& kv, int token) {
     int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int query = part.query(d, threadIdx.x % kWarp / 4 + 8 * half);
-        const int first = int(d.first_key(part.length, query));
-        const int last = int(d.end_key(part.length, query));
-        begin[half] = (first < part.begin ? part.begin : first) - token;
-        end[half] = smaller(last, part.end) - token;
+        const int query = kv.query(d, threadIdx.x % kWarp / 4 + 8 * half);
+        const int first = int(d.first_key(kv.length, query));
+        const int last = int(d.end_key(kv.length, query));
+        begin[half] = (first < kv.begin ? kv.begin : first) - token;
+        end[half] = smaller(last, kv.end) - token;
     }
     keep_columns(scores, begin, end, -INFINITY);
 }
@@ -178,11 +177,11 @@ __device__ void hide_tokens(float (&scores)[N], const Decode& d, const DecodePar
 
 template <class T, int kCols, bool kInPages>
 __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mma(
-    Decode d, const T* q, const T* k, const T* v, T* y, float* parts, int splits) {
+    Decode d, const T* q, const T* k, const T* v, T* y, float* partials, int splits) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaDecode<kCols>;
-    using Sums = WarpSums<T, S::kRows, kCols>;
-    static_assert(sizeof(Sums) <= S::kOfWarp, "a warp's sums take the place of its tiles");
+    using Partial = WarpPartial<T, S::kRows, kCols>;
+    static_assert(sizeof(Partial) <= S::kOfWarp, "a warp's sums take the place of its tiles");
     constexpr int kTokens = S::kTokens, kStages = S::kStages;
     extern __shared__ char memory[];
     char* const stages = &tile_aligned<char>(memory);
@@ -190,23 +189,23 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
     char* const mine = stages + warp * S::kOfWarp;
     const auto k_tile = [&](int stage) { return mine + 2 * stage * S::kTile; };
     const auto v_tile = [&](int stage) { return k_tile(stage) + S::kTile; };
-    const DecodePart part(d, S::kRows, splits, kTokens);
+    const KvSplit kv(d, S::kRows, splits, kTokens);
     const int step = blockDim.x / kWarp * kTokens;
-    int token = part.begin / kTokens * kTokens + warp * kTokens;
-    TokenTiles<T, kCols, kInPages> tiles(d, part, k, v, token, step);
+    int token = kv.begin / kTokens * kTokens + warp * kTokens;
+    TokenTiles<T, kCols, kInPages> tiles(d, kv, k, v, token, step);
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage)
         tiles.fetch_next(k_tile(stage), v_tile(stage));
 
-    const RowsOfQ<T, kCols> rows_of_q(d, part, q);
+    const RowsOfQ<T, kCols> rows_of_q(d, kv, q);
     // Tokens that all rows see, and which are the block's, begin with all_begin or with part.begin.
-    const int all_begin = int(d.first_key(part.length, d.queries - 1));
-    const int all_end = smaller(int(d.end_key(part.length, 0)), part.end);
+    const int all_begin = int(d.first_key(kv.length, d.queries - 1));
+    const int all_end = smaller(int(d.end_key(kv.length, 0)), kv.end);
     const float scale = float(d.scale) * kLog2E;
     RowsSoftmax soft;
-    float sums[kCols / 2] = {};
+    float accum[kCols / 2] = {};
 #pragma unroll 1
-    for (int stage = 0; token < part.end; token += step) {
+    for (int stage = 0; token < kv.end; token += step) {
         const int free = stage == 0 ? kStages - 1 : stage - 1;
         tiles.fetch_next(k_tile(free), v_tile(free));
         cp_async_wait<kStages - 1>();
@@ -219,32 +218,32 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
             for (int i = 0; i < kTokens / 2; ++i)
                 if (missing >> column_of(i) & 1) scores[i] = NAN;
         }
-        if (token < all_begin || token < part.begin || token + kTokens > all_end)
-            hide_tokens(scores, d, part, token);
+        if (token < all_begin || token < kv.begin || token + kTokens > all_end)
+            hide_tokens(scores, d, kv, token);
         soft.take(scores, scale, factor);
-        scale_rows(sums, factor);
+        scale_rows(accum, factor);
         uint32_t weights[kTokens / 4];
         as_factor<T>(weights, scores);
-        multiply_columns<T, kTokens>(sums, weights, v_tile(stage));
+        multiply_columns<T, kTokens>(accum, weights, v_tile(stage));
         __syncwarp();  // now the stage may be filled again
         stage = stage == kStages - 1 ? 0 : stage + 1;
     }
 
     cp_async_wait<0>();
     __syncwarp();
-    auto& its = *reinterpret_cast<Sums*>(mine);
+    auto& partial = *reinterpret_cast<Partial*>(mine);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int r = lane / 4 + 8 * half;
         const float max = soft.max[half], sum = sum_of_row(soft.sum[half]);
-        if (r >= part.rows) continue;
+        if (r >= kv.rows) continue;
 #pragma unroll
         for (int i = 2 * half; i < kCols / 2; i += 4)
-            store(&its.sums[r][column_of(i)], Vec<float, 2>{{sums[i], sums[i + 1]}});
-        if (lane % 4 == 0) its.soft[r] = {max == -INFINITY ? max : max * float(d.scale), sum};
+            store(&partial.accum[r][column_of(i)], Vec<float, 2>{{accum[i], accum[i + 1]}});
+        if (lane % 4 == 0) partial.soft[r] = {max == -INFINITY ? max : max * float(d.scale), sum};
     }
     __syncthreads();
     launch_dependents();
-    part.finish<Sums>(d, stages, S::kOfWarp, parts, y, splits);
+    kv.combine_warps<Partial>(d, stages, S::kOfWarp, partials, y, splits);
 #endif
 }

@@ -10,7 +10,7 @@ constexpr int kMostCols = 256;  // of a kernel that makes parts
 
 // parts [batches, kv_heads, chunks of rows, splits, rows of a chunk, cols + 2]: for each row sums,
 // their largest score and their sum of powers.
-__host__ __device__ inline int64_t part_numbers(const Decode& d, int rows) {
+__host__ __device__ inline int64_t partial_floats(const Decode& d, int rows) {
     return rows * (d.cols + 2);
 }
 
@@ -22,22 +22,22 @@ __device__ T mean_of(float sum, float powers, int64_t length) {
 
 // What a warp has of a block's rows.
 template <class T, int kRows_, int kCols_>
-struct WarpSums {
+struct WarpPartial {
     static constexpr int kRows = kRows_, kCols = kCols_;
-    float sums[kRows][kCols];
+    float accum[kRows][kCols];
     OnlineSoftmax<T> soft[kRows];
 };
 
 // What a block has: of a sequence's tokens those from `begin` on and before `end`, for a chunk of
 // the rows of q that share a head of k and v. Parts begin on multiples of `tile` tokens, but the
 // first one with the first token that a query sees.
-struct DecodePart {
+struct KvSplit {
     int64_t batch, kv_head, length;
     int begin, end, group, first_row, rows;
 
     // Blocks, rows and tokens are fewer than 2^31. A division of 64 bits would take a hundred
     // instructions, and memory waits for these.
-    __device__ DecodePart(const Decode& d, int rows_at_once, int splits, int tile = 1) {
+    __device__ KvSplit(const Decode& d, int rows_at_once, int splits, int tile = 1) {
         group = int(d.group());
         const unsigned all_rows = group * unsigned(d.queries), kv_heads = unsigned(d.kv_heads);
         const unsigned chunks = (all_rows + rows_at_once - 1) / rows_at_once;
@@ -66,15 +66,15 @@ struct DecodePart {
 
     // Puts together what the block's warps have, to a part, or to y where that is the only one.
     // memory: their Sums, one every `stride` bytes.
-    template <class Sums, class T>
-    __device__ void finish(const Decode& d, const char* memory, int stride, float* parts, T* y,
-                           int splits) const {
-        const auto of = [&](int warp) -> const Sums& {
-            return *reinterpret_cast<const Sums*>(memory + warp * stride);
+    template <class Partial, class T>
+    __device__ void combine_warps(const Decode& d, const char* memory, int stride, float* partials,
+                                  T* y, int splits) const {
+        const auto of = [&](int warp) -> const Partial& {
+            return *reinterpret_cast<const Partial*>(memory + warp * stride);
         };
-        constexpr int kPairs = Sums::kCols / 2;  // of columns
+        constexpr int kPairs = Partial::kCols / 2;  // of columns
         const int warps = blockDim.x / kWarp, cols = int(d.cols);
-        parts += blockIdx.x * part_numbers(d, Sums::kRows);
+        partials += blockIdx.x * partial_floats(d, Partial::kRows);
 #pragma unroll 1
         for (int i = threadIdx.x; i < rows * kPairs; i += blockDim.x) {
             const int r = i / kPairs, c = i % kPairs * 2;
@@ -85,8 +85,8 @@ struct DecodePart {
 #pragma unroll 4
             for (int w = 0; w < warps; ++w) {
                 const float factor = OnlineSoftmax<T>::scale(of(w).soft[r].max, max);
-                const Vec<float, 2> sums = load<2>(&of(w).sums[r][c]);
-                first += sums[0] * factor, second += sums[1] * factor;
+                const Vec<float, 2> accum = load<2>(&of(w).accum[r][c]);
+                first += accum[0] * factor, second += accum[1] * factor;
                 powers += of(w).soft[r].sum * factor;
             }
             if (splits == 1) {
@@ -94,7 +94,7 @@ struct DecodePart {
                 store(y + line * cols + c, Vec<T, 2>{{mean_of<T>(first, powers, length),
                                                       mean_of<T>(second, powers, length)}});
             } else {
-                float* const row = parts + r * (cols + 2);
+                float* const row = partials + r * (cols + 2);
                 store(row + c, Vec<float, 2>{{first, second}});
                 if (c == 0) store(row + cols, Vec<float, 2>{{max, powers}});
             }
@@ -108,9 +108,9 @@ constexpr int kCombineWarps = 8, kCombineThreads = kCombineWarps * kWarp;
 // rows_at_once: of a chunk.
 template <class T>
 __global__ __launch_bounds__(kCombineThreads) void decode_combine(
-    Decode d, const float* parts, T* y, int splits, int rows_at_once) {
+    Decode d, const float* partials, T* y, int splits, int rows_at_once) {
     constexpr int kPairs = kMostCols / kWarp / 2;  // of a lane
-    __shared__ float warps_sums[kCombineWarps][kMostCols];
+    __shared__ float warps_accum[kCombineWarps][kMostCols];
     __shared__ OnlineSoftmax<T> warps_soft[kCombineWarps];
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, cols = int(d.cols);
     const unsigned line = blockIdx.x, queries = unsigned(d.queries), heads = unsigned(d.heads);
@@ -119,31 +119,31 @@ __global__ __launch_bounds__(kCombineThreads) void decode_combine(
     const unsigned chunks = (group * queries + rows_at_once - 1) / rows_at_once;
     const int64_t block =
         ((batch * d.kv_heads + head / group) * chunks + row / rows_at_once) * splits;
-    const int64_t stride = part_numbers(d, rows_at_once);
-    parts = grid_dependency_wait(parts) + block * stride + row % rows_at_once * (cols + 2);
+    const int64_t stride = partial_floats(d, rows_at_once);
+    partials = grid_dependency_wait(partials) + block * stride + row % rows_at_once * (cols + 2);
 
     OnlineSoftmax<T> mine = OnlineSoftmax<T>::identity();
-    float sums[2 * kPairs] = {};
+    float accum[2 * kPairs] = {};
 #pragma unroll 2
     for (int s = warp; s < splits; s += kCombineWarps) {
-        const float* const its = parts + s * stride;
-        const float max = its[cols], powers = its[cols + 1], all = larger(mine.max, max);
+        const float* const partial = partials + s * stride;
+        const float max = partial[cols], powers = partial[cols + 1], all = larger(mine.max, max);
         const float kept = OnlineSoftmax<T>::scale(mine.max, all);
         const float factor = OnlineSoftmax<T>::scale(max, all);
         mine = {all, mine.sum * kept + powers * factor};
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
             if (const int c = 2 * (lane + i * kWarp); c < cols) {
-                const Vec<float, 2> pair = load<2>(its + c);
-                sums[2 * i] = fmaf(pair[0], factor, sums[2 * i] * kept);
-                sums[2 * i + 1] = fmaf(pair[1], factor, sums[2 * i + 1] * kept);
+                const Vec<float, 2> pair = load<2>(partial + c);
+                accum[2 * i] = fmaf(pair[0], factor, accum[2 * i] * kept);
+                accum[2 * i + 1] = fmaf(pair[1], factor, accum[2 * i + 1] * kept);
             }
         }
     }
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
         if (const int c = 2 * (lane + i * kWarp); c < cols)
-            store(&warps_sums[warp][c], Vec<float, 2>{{sums[2 * i], sums[2 * i + 1]}});
+            store(&warps_accum[warp][c], Vec<float, 2>{{accum[2 * i], accum[2 * i + 1]}});
     }
     if (lane == 0) warps_soft[warp] = mine;
     __syncthreads();
@@ -151,12 +151,12 @@ __global__ __launch_bounds__(kCombineThreads) void decode_combine(
     if (c >= cols) return;
     float max = -INFINITY, powers = 0, sum = 0;
 #pragma unroll
-    for (const auto& its : warps_soft) max = larger(max, its.max);
+    for (const auto& soft : warps_soft) max = larger(max, soft.max);
 #pragma unroll
     for (int w = 0; w < kCombineWarps; ++w) {
         const float factor = OnlineSoftmax<T>::scale(warps_soft[w].max, max);
         powers += warps_soft[w].sum * factor;
-        sum += warps_sums[w][c] * factor;
+        sum += warps_accum[w][c] * factor;
     }
     y[line * d.cols + c] = mean_of<T>(sum, powers, d.length(batch));
 }

@@ -1,7 +1,7 @@
 // Which kernels a call of attention runs: the versions, and what each takes.
 #pragma once
 
-#include "attention_backward_ordered.cuh"
+#include "attention_backward_fused_d128.cuh"
 #include "attention_backward_wgmma.cuh"
 #include "attention_tiles.cuh"
 #include "attention_wgmma.cuh"
@@ -50,7 +50,7 @@ int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q,
     if constexpr (sizeof(T) == 2) {
         const auto mma = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
         const auto wgmma = [&](auto cols) { return can_backward_wgmma<T, cols.value, Call>(); };
-        const auto ordered = [&](auto cols) { return can_backward_ordered<T, cols.value, Call>(); };
+        const auto ordered = [&](auto cols) { return can_backward_fused<T, cols.value, Call>(); };
         if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
             if (version >= kOverlap && for_columns(a.cols, ordered)) return kOverlap;
             return version >= kWgmma && for_columns(a.cols, wgmma) ? kWgmma : kMma;
@@ -67,10 +67,10 @@ int64_t attention_forward_scratch(const Call& a, int64_t version) {
 template <class T, class Call>
 int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const T* k, const T* v,
                                    const T* y, int64_t version) {
-    const int64_t its = backward_version(a, version, g, q, k, v, y);
-    if (its >= kMma) {
-        const auto sums = [&](auto cols) { return ordered_scratch<cols.value>(a); };
-        const int64_t more = its == kOverlap ? for_columns(a.cols, sums) : 0;
+    const int64_t run_version = backward_version(a, version, g, q, k, v, y);
+    if (run_version >= kMma) {
+        const auto fused = [&](auto cols) { return fused_scratch<cols.value>(a); };
+        const int64_t more = run_version == kOverlap ? for_columns(a.cols, fused) : 0;
         return 2 * a.slices() * infos_of_slice(a) + more;
     }
     const int64_t at_once = backward_at_once(a);
@@ -121,7 +121,7 @@ template <class T, class Call>
 int depth(const Call& a) {
     const int64_t row = 2 * kTile * sizeof(Acc<T>), fixed = 5 * sizeof(Tile<Acc<T>>) + 1024;
     const int64_t room = smaller<int64_t>((shared_bytes() - fixed) / row, 512);
-    const int64_t rows = a.sharing() * (ceil_div<int64_t>(a.rows, kTile) * kTile);
+    const int64_t rows = a.q_slices_per_kv() * (ceil_div<int64_t>(a.rows, kTile) * kTile);
     const int64_t most = a.keys > rows ? ceil_div<int64_t>(a.keys, kTile) * kTile : rows;
     return smaller(most, room / kTile * kTile);
 }
@@ -131,17 +131,18 @@ cudaError_t attention_backward(const Call& a, const T* g, const T* q, const T* k
                                const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
                                Acc<T>* scratch, int64_t version, cudaStream_t stream) {
     if constexpr (sizeof(T) == 2) {
-        const int64_t its = backward_version(a, version, g, q, k, v, y);
-        if (its >= kMma) {
+        const int64_t run_version = backward_version(a, version, g, q, k, v, y);
+        if (run_version >= kMma) {
             for_columns(a.cols, [&](auto cols) {
-                if constexpr (has_ordered(cols.value)) {
-                    if (its == kOverlap &&
-                        launch_backward_ordered<T, cols.value>(
+                if constexpr (has_fused_backward(cols.value)) {
+                    if (run_version == kOverlap &&
+                        launch_backward_fused<T, cols.value>(
                             a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
                         return;
                 }
-                if (its >= kWgmma && launch_backward_wgmma<T, cols.value>(
-                                         a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
+                if (run_version >= kWgmma &&
+                    launch_backward_wgmma<T, cols.value>(
+                        a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
                     return;
                 launch_backward_mma<T, cols.value>(
                     a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream);
@@ -151,7 +152,7 @@ cudaError_t attention_backward(const Call& a, const T* g, const T* q, const T* k
     }
     const int64_t slices = a.kv_slices();
     if (slices == 0 || a.cols == 0) return cudaSuccess;
-    const int64_t blocks = a.sharing() * a.row_tiles(kTile) + a.key_tiles(kTile);
+    const int64_t blocks = a.q_slices_per_kv() * a.row_tiles(kTile) + a.key_tiles(kTile);
     if (blocks == 0) return cudaSuccess;
     const int deep = depth<T>(a), bytes = 2 * kTile * deep * sizeof(Acc<T>);
     cudaFuncSetAttribute(

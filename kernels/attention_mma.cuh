@@ -21,8 +21,8 @@ __host__ __device__ constexpr int tile_bytes(int rows, int cols) {
 template <int kCols>
 struct MmaForward {
     static constexpr int kKeys = kCols > 128 ? 32 : 64;
-    static constexpr int kOfQ = tile_bytes(kMmaRows, kCols), kOfK = tile_bytes(kKeys, kCols);
-    static constexpr int kBytes = kOfQ + 4 * kOfK;  // two stages of k and v
+    static constexpr int kQBytes = tile_bytes(kMmaRows, kCols), kKBytes = tile_bytes(kKeys, kCols);
+    static constexpr int kBytes = kQBytes + 4 * kKBytes;  // two stages of k and v
 };
 
 // A block of backward has 64 rows, or 64 keys; and of the others as many as find room in registers.
@@ -30,9 +30,10 @@ template <int kCols>
 struct MmaBackward {
     static constexpr int kStep = kCols > 64 ? 32 : 64;
     static constexpr int kOut = kCols > 128 ? 128 : kCols;  // columns of dk and dv
-    static constexpr int kOfBlock = tile_bytes(kMmaRows, kCols);
-    static constexpr int kOfStep = tile_bytes(kStep, kCols);
-    static constexpr int kBytes = 2 * kOfBlock + 4 * kOfStep + 2 * kStep * int(sizeof(RowInfo));
+    static constexpr int kBlockBytes = tile_bytes(kMmaRows, kCols);
+    static constexpr int kStepBytes = tile_bytes(kStep, kCols);
+    static constexpr int kBytes =
+        2 * kBlockBytes + 4 * kStepBytes + 2 * kStep * int(sizeof(RowInfo));
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -78,7 +79,7 @@ __device__ void multiply_rows(float (&s)[N2], char* x, int row, char* w) {
 
 // sums [16, N] += factor [16, w_rows] times w, N of its columns from 8 * chunk on.
 template <class T, int w_rows, int N2>
-__device__ void multiply_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows / 4], char* w,
+__device__ void multiply_columns(float (&accum)[N2], const uint32_t (&factor)[w_rows / 4], char* w,
                                  int chunk = 0) {
     constexpr int N = 2 * N2;
     const int lane = threadIdx.x % kWarp;
@@ -90,8 +91,8 @@ __device__ void multiply_columns(float (&sums)[N2], const uint32_t (&factor)[w_r
         for (int n = 0; n < N; n += 16) {
             uint32_t right[4];
             ldmatrix(right, at_chunk(w, w_rows, r + lane % 16, chunk + n / 8 + lane / 16), true);
-            mma<T>(reinterpret_cast<float (&)[4]>(sums[n / 2]), left, right);
-            mma<T>(reinterpret_cast<float (&)[4]>(sums[n / 2 + 4]), left, right + 2);
+            mma<T>(reinterpret_cast<float (&)[4]>(accum[n / 2]), left, right);
+            mma<T>(reinterpret_cast<float (&)[4]>(accum[n / 2 + 4]), left, right + 2);
         }
     }
 }
@@ -99,7 +100,7 @@ __device__ void multiply_columns(float (&sums)[N2], const uint32_t (&factor)[w_r
 // Writes 16 rows as this warp has them, each times its factor, to y [rows, cols]: those before
 // `rows`, counted from the warp's first, and columns before `cols`.
 template <class T, int N2>
-__device__ void write_rows(T* y, const float (&sums)[N2], const float (&factor)[2], int64_t rows,
+__device__ void write_rows(T* y, const float (&accum)[N2], const float (&factor)[2], int64_t rows,
                            int64_t stride, int cols) {
     const int row = threadIdx.x % kWarp / 4;
 #pragma unroll
@@ -107,7 +108,7 @@ __device__ void write_rows(T* y, const float (&sums)[N2], const float (&factor)[
         const int half = i / 2 % 2, column = column_of(i);
         if (row + 8 * half < rows && column < cols) {
             const uint32_t pair =
-                rounded_pair<T>(sums[i] * factor[half], sums[i + 1] * factor[half]);
+                rounded_pair<T>(accum[i] * factor[half], accum[i + 1] * factor[half]);
             *reinterpret_cast<uint32_t*>(y + (row + 8 * half) * stride + column) = pair;
         }
     }
@@ -147,8 +148,8 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
     using S = MmaForward<kCols>;
     extern __shared__ char memory[];
     char* const q_tile = &tile_aligned<char>(memory);
-    const auto k_tile = [&](int stage) { return q_tile + S::kOfQ + 2 * stage * S::kOfK; };
-    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kOfK; };
+    const auto k_tile = [&](int stage) { return q_tile + S::kQBytes + 2 * stage * S::kKBytes; };
+    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kKBytes; };
     RowBlock block(whole, kMmaRows);
     const auto& a = whole.of_rows(block.tile, kMmaRows);
     Place place = a.place(block.slice);
@@ -174,7 +175,7 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
     fetch_keys(begin, 0);
 
     RowsSoftmax soft;
-    float sums[kCols / 2] = {};
+    float accum[kCols / 2] = {};
     const float scale = float(a.scale) * kLog2E;
     int stage = 0;
     for (int64_t key = begin; key < end; key += S::kKeys, stage ^= 1) {
@@ -188,20 +189,20 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
             keep_columns(scores, limits.begin, limits.end, -INFINITY);
         }
         soft.take(scores, scale, factor);
-        scale_rows(sums, factor);
+        scale_rows(accum, factor);
         uint32_t weights[S::kKeys / 4];
         as_factor<T>(weights, scores);
-        multiply_columns<T, S::kKeys>(sums, weights, v_tile(stage));
+        multiply_columns<T, S::kKeys>(accum, weights, v_tile(stage));
         __syncthreads();
     }
 
     float share[2];
     for (int half = 0; half < 2; ++half) {
-        const Place its = {place.batch, place.head, row + 8 * half};
-        share[half] = finish(a, soft, half, its, stats);
+        const Place at = {place.batch, place.head, row + 8 * half};
+        share[half] = finalize_row(a, soft, half, at, stats);
     }
     y += a.at(a.y, {place.batch, place.head, place.row + warp * 16});
-    write_rows(y, sums, share, rows - warp * 16, a.y.row, int(a.cols));
+    write_rows(y, accum, share, rows - warp * 16, a.y.row, int(a.cols));
 #endif
 }
 
@@ -213,9 +214,11 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     using S = MmaBackward<kCols>;
     extern __shared__ char memory[];
     char* const q_tile = &tile_aligned<char>(memory);
-    char* const g_tile = q_tile + S::kOfBlock;
-    const auto k_tile = [&](int stage) { return g_tile + S::kOfBlock + 2 * stage * S::kOfStep; };
-    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kOfStep; };
+    char* const g_tile = q_tile + S::kBlockBytes;
+    const auto k_tile = [&](int stage) {
+        return g_tile + S::kBlockBytes + 2 * stage * S::kStepBytes;
+    };
+    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kStepBytes; };
     RowBlock block(whole, kMmaRows);
     const auto& a = whole.of_rows(block.tile, kMmaRows);
     Place place = a.place(block.slice);
@@ -246,32 +249,32 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
             info[half] = infos[info_at(a, {place.batch, place.head, row + 8 * half})];
     }
 
-    float sums[kCols / 2] = {};
+    float accum[kCols / 2] = {};
     const float scale = float(a.scale) * kLog2E;
     int stage = 0;
     for (int64_t key = begin; key < end; key += S::kStep, stage ^= 1) {
         fetch_keys(key + S::kStep, stage ^ 1);
         cp_async_wait<1>();
         __syncthreads();
-        float scores[S::kStep / 2], slopes[S::kStep / 2];
+        float scores[S::kStep / 2], dp[S::kStep / 2];
         multiply_rows<T, kCols, kMmaRows>(scores, q_tile, warp * 16, k_tile(stage));
-        multiply_rows<T, kCols, kMmaRows>(slopes, g_tile, warp * 16, v_tile(stage));
+        multiply_rows<T, kCols, kMmaRows>(dp, g_tile, warp * 16, v_tile(stage));
         const Limits limits(a, row, key);
 #pragma unroll
         for (int i = 0; i < S::kStep / 2; ++i) {
             const int half = i / 2 % 2, column = column_of(i);
-            const float p = quick_power_of_2(fmaf(scores[i], scale, -info[half].shift));
+            const float p = quick_power_of_2(fmaf(scores[i], scale, -info[half].lse_log2));
             const bool seen = column >= limits.begin[half] && column < limits.end[half];
-            slopes[i] = seen ? p * (slopes[i] - info[half].delta) : 0;
+            dp[i] = seen ? p * (dp[i] - info[half].delta) : 0;
         }
         uint32_t ds[S::kStep / 4];
-        as_factor<T>(ds, slopes);
-        multiply_columns<T, S::kStep>(sums, ds, k_tile(stage));
+        as_factor<T>(ds, dp);
+        multiply_columns<T, S::kStep>(accum, ds, k_tile(stage));
         __syncthreads();
     }
     const float factor[2] = {float(a.scale), float(a.scale)};
     dq += a.at(a.dq, {place.batch, place.head, place.row + warp * 16});
-    write_rows(dq, sums, factor, rows - warp * 16, a.dq.row, int(a.cols));
+    write_rows(dq, accum, factor, rows - warp * 16, a.dq.row, int(a.cols));
 #endif
 }
 
@@ -286,10 +289,12 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     constexpr int kOut = S::kOut;
     extern __shared__ char memory[];
     char* const k_tile = &tile_aligned<char>(memory);
-    char* const v_tile = k_tile + S::kOfBlock;
-    const auto q_tile = [&](int stage) { return v_tile + S::kOfBlock + 2 * stage * S::kOfStep; };
-    const auto g_tile = [&](int stage) { return q_tile(stage) + S::kOfStep; };
-    RowInfo* const its_infos = reinterpret_cast<RowInfo*>(q_tile(2));
+    char* const v_tile = k_tile + S::kBlockBytes;
+    const auto q_tile = [&](int stage) {
+        return v_tile + S::kBlockBytes + 2 * stage * S::kStepBytes;
+    };
+    const auto g_tile = [&](int stage) { return q_tile(stage) + S::kStepBytes; };
+    RowInfo* const shared_infos = reinterpret_cast<RowInfo*>(q_tile(2));
     const int warp = threadIdx.x / kWarp, out = blockIdx.y * kOut;
     const int64_t tiles = whole.key_tiles(kMmaRows), slice = blockIdx.x / tiles;
     int64_t tile = blockIdx.x % tiles;
@@ -304,9 +309,10 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     const int64_t low = first_row > 0 ? first_row / S::kStep : 0;
     const int64_t top = smaller(last_row + 1, a.rows);
     const int64_t high = top > 0 ? ceil_div<int64_t>(top, S::kStep) : 0;
-    const int64_t of_sharer = high > low ? high - low : 0, count = of_sharer * a.sharing();
+    const int64_t tiles_per_q_slice = high > low ? high - low : 0,
+                  count = tiles_per_q_slice * a.q_slices_per_kv();
     const auto place_of = [&](int64_t n) {
-        return a.sharer(slice, n / of_sharer, (low + n % of_sharer) * S::kStep);
+        return a.q_place(slice, n / tiles_per_q_slice, (low + n % tiles_per_q_slice) * S::kStep);
     };
     const auto fetch_rows = [&](int64_t n, int stage) {
         if (n < count) {
@@ -317,12 +323,12 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
             if (threadIdx.x < S::kStep) {
                 RowInfo info = {};
                 if (threadIdx.x < rows) info = infos[info_at(a, place) + threadIdx.x];
-                its_infos[stage * S::kStep + threadIdx.x] = info;
+                shared_infos[stage * S::kStep + threadIdx.x] = info;
             }
         }
         cp_async_commit();
     };
-    const Place first = a.sharer(slice, 0, 0);
+    const Place first = a.q_place(slice, 0, 0);
     fetch_tile<kMmaRows, kCols>(k_tile, k + a.key_at(a.k, first, key), a.k.row, keys, a.cols);
     fetch_tile<kMmaRows, kCols>(v_tile, v + a.key_at(a.v, first, key), a.v.row, keys, a.cols);
     fetch_rows(0, 0);
@@ -335,23 +341,23 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
         cp_async_wait<1>();
         __syncthreads();
         const int64_t row = place_of(n).row;
-        float scores[S::kStep / 2], slopes[S::kStep / 2];
+        float scores[S::kStep / 2], dp[S::kStep / 2];
         multiply_rows<T, kCols, kMmaRows>(scores, k_tile, warp * 16, q_tile(stage));
-        multiply_rows<T, kCols, kMmaRows>(slopes, v_tile, warp * 16, g_tile(stage));
+        multiply_rows<T, kCols, kMmaRows>(dp, v_tile, warp * 16, g_tile(stage));
         const int64_t mine = key + warp * 16 + threadIdx.x % kWarp / 4;
 #pragma unroll
         for (int i = 0; i < S::kStep / 2; ++i) {
             const int column = column_of(i);
-            const RowInfo info = its_infos[stage * S::kStep + column];
+            const RowInfo info = shared_infos[stage * S::kStep + column];
             const int64_t r = row + column;
             const bool seen = r < a.rows && a.sees(r, mine + i / 2 % 2 * 8);
-            scores[i] = seen ? quick_power_of_2(fmaf(scores[i], scale, -info.shift)) : 0;
-            slopes[i] = seen ? scores[i] * (slopes[i] - info.delta) : 0;
+            scores[i] = seen ? quick_power_of_2(fmaf(scores[i], scale, -info.lse_log2)) : 0;
+            dp[i] = seen ? scores[i] * (dp[i] - info.delta) : 0;
         }
         uint32_t factor[S::kStep / 4];
         as_factor<T>(factor, scores);
         multiply_columns<T, S::kStep>(of_v, factor, g_tile(stage), out / 8);
-        as_factor<T>(factor, slopes);
+        as_factor<T>(factor, dp);
         multiply_columns<T, S::kStep>(of_k, factor, q_tile(stage), out / 8);
         __syncthreads();
     }

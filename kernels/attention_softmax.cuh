@@ -86,8 +86,8 @@ struct RowsSoftmax {
 // returns what its sums are to be multiplied by. That is NaN where all that it saw was -infinity,
 // as in PyTorch, and 0 where it saw nothing.
 template <class Call>
-__device__ float finish(const Call& a, const RowsSoftmax& soft, int half, Place place,
-                        float* stats) {
+__device__ float finalize_row(const Call& a, const RowsSoftmax& soft, int half, Place place,
+                              float* stats) {
     const float sum = sum_of_row(soft.sum[half]);
     if (stats && place.row < a.rows && threadIdx.x % 4 == 0)
         store(stats + 2 * a.line(place), Vec<float, 2>{{soft.max[half] * float(a.scale), sum}});
@@ -95,9 +95,9 @@ __device__ float finish(const Call& a, const RowsSoftmax& soft, int half, Place 
 }
 
 template <int N>
-__device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {
+__device__ void scale_rows(float (&accum)[N], const float (&factor)[2]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] *= factor[i / 2 % 2];
+    for (int i = 0; i < N; ++i) accum[i] *= factor[i / 2 % 2];
 }
 
 // A bit for each of this thread's numbers of a row, two for every eight columns: whether they are
@@ -133,7 +133,7 @@ __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
 
 // Of a row of q: p = 2^(product * scale - shift), and delta.
 struct alignas(8) RowInfo {
-    float shift, delta;
+    float lse_log2, delta;
 };
 
 // Those of a slice of q, and of a sequence, begin on a multiple of 64: so they can be copied in
@@ -178,8 +178,8 @@ __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g
         place.row = tile * 64 + n * kAtOnce + first;
         RowInfo info = {INFINITY, 0};
         if (place.row < a.rows) {
-            const Vec<float, 2> its = load<2>(stats + 2 * a.line(place));
-            info = {its[0] * kLog2E + log2f(its[1]), sum};
+            const Vec<float, 2> max_sum = load<2>(stats + 2 * a.line(place));
+            info = {max_sum[0] * kLog2E + log2f(max_sum[1]), sum};
         }
         infos[n * kAtOnce + first] = info;
     }

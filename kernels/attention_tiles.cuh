@@ -37,7 +37,7 @@ __device__ void fetch(Tile<A>& tile, const T* from, int64_t stride, int64_t rows
 // eight terms are added up alone, for short sums round less: so scores have the same bits in all
 // kernels here. rows: how many there are, for the simulator, where the others would take time.
 template <class A, class Sum, class Term>
-__device__ void add_terms(Sum (&sums)[kRows][kColumns], int64_t rows, Term term) {
+__device__ void add_terms(Sum (&accum)[kRows][kColumns], int64_t rows, Term term) {
 #pragma unroll 1
     for (int from = 0; from < kTile; from += kShort) {
         A part[kRows][kColumns] = {};
@@ -53,7 +53,7 @@ __device__ void add_terms(Sum (&sums)[kRows][kColumns], int64_t rows, Term term)
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-            for (int n = 0; n < kColumns; ++n) sums[r][n] += part[r][n];
+            for (int n = 0; n < kColumns; ++n) accum[r][n] += part[r][n];
         }
     }
 }
@@ -62,9 +62,9 @@ __device__ void add_terms(Sum (&sums)[kRows][kColumns], int64_t rows, Term term)
 template <class T, class Call>
 struct TileScores {
     using A = Acc<T>;
-    KahanSum<A> sums[kRows][kColumns];
+    KahanSum<A> accum[kRows][kColumns];
     A scale;
-    __device__ A score(int r, int n) const { return multiply_rn(sums[r][n].value, scale); }
+    __device__ A score(int r, int n) const { return multiply_rn(accum[r][n].value, scale); }
     __device__ TileScores(Tile<A>& left, Tile<A>& right, const Call& a, const T* q, int64_t rows,
                           const T* k, int64_t keys)
         : scale(A(a.scale)) {
@@ -73,7 +73,7 @@ struct TileScores {
             fetch(left, q, a.q.row, rows, c, a.cols);
             fetch(right, k, a.k.row, keys, c, a.cols);
             __syncthreads();
-            add_terms<A>(sums, rows, [&](A part, int r, int n, int i) {
+            add_terms<A>(accum, rows, [&](A part, int r, int n, int i) {
                 return fma(left[tile_row(r)][i], right[tile_column(n)][i], part);
             });
         }
@@ -169,7 +169,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
     scores += blockIdx.x / across * (whole.keys + 2) * kTile;
     const int lane = threadIdx.x % kTile;
     const A shift = lane < tile.rows ? scores[whole.keys * kTile + lane] : A(0);
-    KahanSum<A> sums[kRows][kColumns];
+    KahanSum<A> accum[kRows][kColumns];
     for (int64_t key = tile.first_key(); key < tile.end_key(); key += kTile) {
         __syncthreads();
         for (int n = threadIdx.x / kTile; n < kTile; n += kTileThreads / kTile) {
@@ -178,7 +178,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
         }
         fetch(right, v + key * a.v.row, a.v.row, a.keys - key, c, a.cols);
         __syncthreads();
-        add_terms<A>(sums, tile.rows, [&](A part, int r, int n, int i) {
+        add_terms<A>(accum, tile.rows, [&](A part, int r, int n, int i) {
             return fma(left[i][tile_row(r)], right[i][tile_column(n)], part);
         });
     }
@@ -190,7 +190,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
         const A sum = scores[(whole.keys + 1) * kTile + tile_row(r)];
         for (int n = 0; n < kColumns; ++n) {
             if (c + tile_column(n) < a.cols)
-                y[a.at(a.y, place) + c + tile_column(n)] = T(sees ? sums[r][n].value / sum : A(0));
+                y[a.at(a.y, place) + c + tile_column(n)] = T(sees ? accum[r][n].value / sum : A(0));
         }
     }
 }
@@ -208,7 +208,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
 // are those of all that share it.
 template <class Call>
 __host__ __device__ int64_t scratch_naive(const Call& a) {
-    return 4 * a.sharing() * a.all_rows() * a.keys;
+    return 4 * a.q_slices_per_kv() * a.all_rows() * a.keys;
 }
 
 // p and ds of a tile of rows and keys.
@@ -246,12 +246,12 @@ class TileSlopes {
         for (int r = 0; r < kRows; ++r) {
             const int64_t row = place.row + tile_row(r);
             const bool is_row = tile_row(r) < rows;
-            const A* const its = stats + 2 * a.line({place.batch, place.head, row});
+            const A* const max_sum = stats + 2 * a.line({place.batch, place.head, row});
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, key + tile_column(n));
                 // Rounded as forward's is: fused, e^(score - largest) would not fit their sum.
                 const A score = multiply_rn(scores[r][n].value, A(a.scale));
-                p[r][n] = seen ? exp(score - its[0]) / its[1] : A(0);
+                p[r][n] = seen ? exp(score - max_sum[0]) / max_sum[1] : A(0);
                 ds[r][n] = seen ? p[r][n] * slopes[r][n].value * A(a.scale) : A(0);
             }
         }
@@ -269,7 +269,7 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
     extern __shared__ char memory[];
     A* const part_ds = reinterpret_cast<A*>(memory);  // [32, deep] or [deep, 32]
     A* const part_p = part_ds + kTile * deep;
-    const int64_t of_head = whole.row_tiles(kTile), row_blocks = whole.sharing() * of_head;
+    const int64_t of_head = whole.row_tiles(kTile), row_blocks = whole.q_slices_per_kv() * of_head;
     const int64_t blocks = row_blocks + whole.key_tiles(kTile);
     const int64_t slice = first + blockIdx.x / blocks, block = blockIdx.x % blocks;
     const int64_t of_kind = scratch_naive(whole) / 4;
@@ -279,9 +279,9 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
     if (block < row_blocks) {
         int64_t tile = block % of_head;
         const auto& a = whole.of_rows(tile, kTile);
-        const Place place = a.sharer(slice, block / of_head, tile * kTile);
+        const Place place = a.q_place(slice, block / of_head, tile * kTile);
         if (Call::kPacked && place.row >= a.rows) return;
-        const int64_t row = a.row_of_sharers(block / of_head, place.row);
+        const int64_t row = a.row_among_q_slices(block / of_head, place.row);
         const int64_t rows = smaller<int64_t>(kTile, a.rows - place.row);
         const int64_t begin = a.first_key(place.row) / kTile * kTile;
         const int64_t end = a.end_key(place.row + rows - 1);
@@ -305,7 +305,7 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
             if (threadIdx.x % kWide == 0) excesses[tile_row(r)] = sum;
         }
         for (int64_t c = 0; c < a.cols; c += kTile) {
-            KahanSum<A> sums[kRows][kColumns];
+            KahanSum<A> accum[kRows][kColumns];
             for (int64_t top = begin; top < end; top += deep) {
                 const int64_t last = smaller<int64_t>(top + deep, end);
                 __syncthreads();
@@ -324,7 +324,7 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
                     fetch(tiles[0], part_ds + (key - top), deep, kTile, 0, last - key);
                     fetch(tiles[1], k + a.key_at(a.k, place, key), a.k.row, last - key, c, a.cols);
                     __syncthreads();
-                    add_terms<A>(sums, rows, [&](A part, int r, int n, int i) {
+                    add_terms<A>(accum, rows, [&](A part, int r, int n, int i) {
                         return fma(tiles[0][tile_row(r)][i], tiles[1][i][tile_column(n)], part);
                     });
                 }
@@ -333,7 +333,7 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
                 for (int n = 0; n < kColumns; ++n) {
                     const int64_t to = a.at(a.dq, place) + tile_row(r) * a.dq.row;
                     if (tile_row(r) < rows && c + tile_column(n) < a.cols)
-                        dq[to + c + tile_column(n)] = T(sums[r][n].value);
+                        dq[to + c + tile_column(n)] = T(accum[r][n].value);
                 }
             }
         }
@@ -343,16 +343,16 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
         const auto& a = whole.of_keys(key_tile, kTile);
         const int64_t key = key_tile * kTile;
         if (Call::kPacked && key >= a.keys) return;
-        const int64_t of_sharer = ceil_div<int64_t>(a.rows, kTile);
-        const int64_t row_tiles = a.sharing() * of_sharer;
+        const int64_t tiles_per_q_slice = ceil_div<int64_t>(a.rows, kTile);
+        const int64_t row_tiles = a.q_slices_per_kv() * tiles_per_q_slice;
         const int64_t keys = smaller<int64_t>(kTile, a.keys - key);
         p += key, ds += key;
         // Calls use(row, place, rows) for each tile of rows that sees one of these keys.
         const auto each_tile = [&](int64_t from, int64_t to, auto use) {
             for (int64_t tile = from; tile < smaller(to, row_tiles); ++tile) {
-                const int64_t which = tile / of_sharer;
-                const Place place = a.sharer(slice, which, tile % of_sharer * kTile);
-                const int64_t row = a.row_of_sharers(which, place.row);
+                const int64_t which = tile / tiles_per_q_slice;
+                const Place place = a.q_place(slice, which, tile % tiles_per_q_slice * kTile);
+                const int64_t row = a.row_among_q_slices(which, place.row);
                 const int64_t rows = smaller<int64_t>(kTile, a.rows - place.row);
                 if (a.first_key(place.row) < key + keys && a.end_key(place.row + rows - 1) > key)
                     use(row, place, rows);
@@ -388,19 +388,19 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
                 }
                 place_of = 0;
                 each_tile(top, top + at_once, [&](int64_t, Place place, int64_t rows) {
-                    const A* const its_p = part_p + place_of * kTile * kTile;
-                    const A* const its_ds = part_ds + place_of * kTile * kTile;
+                    const A* const tile_p = part_p + place_of * kTile * kTile;
+                    const A* const tile_ds = part_ds + place_of * kTile * kTile;
                     __syncthreads();
                     fetch(tiles[0], q + a.at(a.q, place), a.q.row, rows, c, a.cols);
                     fetch(tiles[1], g + a.at(a.g, place), a.g.row, rows, c, a.cols);
                     __syncthreads();
                     add_terms<A>(of_k, keys, [&](A part, int r, int n, int i) {
                         return fma(
-                            its_ds[i * kTile + tile_row(r)], tiles[0][i][tile_column(n)], part);
+                            tile_ds[i * kTile + tile_row(r)], tiles[0][i][tile_column(n)], part);
                     });
                     add_terms<A>(of_v, keys, [&](A part, int r, int n, int i) {
                         return fma(
-                            its_p[i * kTile + tile_row(r)], tiles[1][i][tile_column(n)], part);
+                            tile_p[i * kTile + tile_row(r)], tiles[1][i][tile_column(n)], part);
                     });
                     ++place_of;
                 });
@@ -440,7 +440,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Call whole, const
 
     OnlineSoftmax<T> soft[kRows];  // its sum: over this thread's keys
     for (auto& each : soft) each = OnlineSoftmax<T>::identity();
-    A sums[kParts][kRows][kColumns] = {};
+    A accum[kParts][kRows][kColumns] = {};
     const int64_t last = tile.end_key();
     for (int64_t first = tile.first_key(); first < last; first += kTile) {
         const int64_t keys = a.keys - first;
@@ -468,7 +468,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Call whole, const
 #pragma unroll
             for (int c = 0; c < kParts; ++c) {
 #pragma unroll
-                for (int n = 0; n < kColumns; ++n) sums[c][r][n] *= factor;
+                for (int n = 0; n < kColumns; ++n) accum[c][r][n] *= factor;
             }
         }
 #pragma unroll
@@ -477,7 +477,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Call whole, const
             __syncthreads();
             fetch(right, v + first * a.v.row, a.v.row, keys, c * kTile, a.cols);
             __syncthreads();
-            add_terms<A>(sums[c], tile.rows, [&](A part, int r, int n, int i) {
+            add_terms<A>(accum[c], tile.rows, [&](A part, int r, int n, int i) {
                 return fma(weights[tile_row(r)][i], right[i][tile_column(n)], part);
             });
         }
@@ -496,7 +496,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Call whole, const
             for (int n = 0; n < kColumns; ++n) {
                 const int column = c * kTile + tile_column(n);
                 if (column < a.cols)
-                    y[a.at(a.y, place) + column] = T(sees ? sums[c][r][n] / sum : A(0));
+                    y[a.at(a.y, place) + column] = T(sees ? accum[c][r][n] / sum : A(0));
             }
         }
         if (stats && threadIdx.x % kWide == 0) save(stats, a.line(place), soft[r].max, sum);

@@ -95,7 +95,7 @@ Tensor set_up(PackedAttention& a, const Tensor& q, const Tensor& cu_seqlens_q,
     const Tensor checked = new_tensor(q, {2 * count + 1}, ScalarType::Int);
     a.sequences = count - 1;
     int32_t* const at = out<int32_t>(checked);
-    a.row_begins = at, a.key_begins = at + count, a.tickets = at + 2 * count;
+    a.row_begins = at, a.key_begins = at + count, a.tile_counter = at + 2 * count;
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
         const auto launch = [&](auto index) {

@@ -8,7 +8,8 @@
 //
 // The kernels, the formulas and the versions are attention's, for a PackedAttention. The lengths
 // stay on the device, so nobody knows on the host which tiles have rows: there are blocks for all
-// that may, or tickets that blocks take, and each looks for its sequence (PackedAttention::find).
+// that may, or tickets that blocks take, and each looks for its sequence
+// (PackedAttention::sequence_of_tile).
 //
 // Tokens of no sequence, before the first and after the last one, have y = 0 and no gradient. Where
 // lengths are wrong, all of that is NaN, and nothing else is read or written.
@@ -57,7 +58,7 @@ __global__ __launch_bounds__(kSetUpThreads) void set_up(
     const bool rows_right = are_right(begins.rows, last, a.tokens, a.rows);
     const bool right = are_right(begins.keys, last, a.kv_tokens, a.keys) && rows_right;
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0) *a.tickets = 0;
+        if (threadIdx.x == 0) *a.tile_counter = 0;
         for (int64_t i = threadIdx.x; i <= last; i += blockDim.x) {
             begins.checked[i] = right ? int32_t(begins.rows[i]) : 0;
             begins.checked[last + 1 + i] = right ? int32_t(begins.keys[i]) : 0;

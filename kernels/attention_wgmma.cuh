@@ -27,7 +27,7 @@ struct ForwardMaps {
 // A tile of rows, as the thread that fetches it tells those that multiply. They see keys from
 // `begin` on, with which a tile of keys begins, and before `end`.
 template <class Call>
-struct RowsTile : Call::Part {
+struct RowsTile : Call::Sequence {
     int batch, head, row, begin, end;
     __device__ static RowsTile none() { return {{}, 0, 0, -1, 0, 0}; }
     __device__ bool is_none() const { return row < 0; }
@@ -41,13 +41,13 @@ struct ForwardHelpers {
 };
 template <>
 struct ForwardHelpers<true> {
-    Mbarrier told[2], wanted;  // a tile of rows, and the next one
+    Mbarrier ready[2], wanted;  // a tile of rows, and the next one
     int tail_stage, tail_begin;
     Mbarrier tail_full, tail_empty;
     __device__ void init() {
-        told[0].init(), told[1].init(), wanted.init(), tail_full.init(), tail_empty.init();
+        ready[0].init(), ready[1].init(), wanted.init(), tail_full.init(), tail_empty.init();
     }
-    __device__ void tell_of_tail(int stage, int begin, int& phase) {
+    __device__ void publish_tail(int stage, int begin, int& phase) {
         tail_empty.wait(phase ^ 1);
         phase ^= 1, tail_stage = stage, tail_begin = begin;
     }
@@ -74,14 +74,15 @@ struct WgmmaForward {
     static constexpr bool kHasSeveral = kCols <= 128;
     // Of so many tiles shared memory says what they are. Where registers keep q, the place of the
     // next one's q is free before a tile ends, but not what is said of the tile.
-    static constexpr int kTold = Call::kPacked && kKeepsQ ? 2 : kTiles;
-    static constexpr int kRegisters = kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
-    static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
-    static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
+    static constexpr int kTileSlots = Call::kPacked && kKeepsQ ? 2 : kTiles;
+    static constexpr int kConsumerRegisters =
+        kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
+    static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;  // of one that does not
+    static constexpr int kQBytes = tile_bytes(kRows, kCols), kKBytes = tile_bytes(kKeys, kCols);
     struct Shared {
-        char q[kTiles + kKeepsQ][kOfQ];  // in the end y; or the last place is y's
-        char k[kStages][kOfK], v[kStages][kOfK];
-        RowsTile<Call> tiles[kTold];
+        char q[kTiles + kKeepsQ][kQBytes];  // in the end y; or the last place is y's
+        char k[kStages][kKBytes], v[kStages][kKBytes];
+        RowsTile<Call> tiles[kTileSlots];
         Mbarrier q_full[kTiles], q_empty[kTiles];
         Mbarrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
         ForwardHelpers<Call::kPacked> helpers;
@@ -98,7 +99,7 @@ struct WgmmaForward {
 };
 
 template <class Call>
-using ForwardOrder = std::conditional_t<Call::kPacked, TicketOrder, Order>;
+using ForwardScheduler = std::conditional_t<Call::kPacked, DynamicTileScheduler, TileScheduler>;
 
 #if HAS_WGMMA
 
@@ -106,35 +107,35 @@ using ForwardOrder = std::conditional_t<Call::kPacked, TicketOrder, Order>;
 // one only when all of the tile before is asked for: by then a few steps of that are left, which is
 // enough to find a tile, and no block keeps one that another could begin with.
 template <class S>
-__device__ void find_tiles(typename S::Shared& shared, const PackedAttention& whole,
-                           const TicketOrder& order) {
-    PipelineState<S::kTiles> q_ring;
-    PipelineState<S::kTold> told;
-    const auto tell = [&](const RowsTile<PackedAttention>& tile) {
-        shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
-        shared.tiles[told.stage] = tile;
-        shared.helpers.told[told.stage].arrive();
-        q_ring.next(), told.next();
+__device__ void schedule_packed(typename S::Shared& shared, const PackedAttention& whole,
+                                const DynamicTileScheduler& scheduler) {
+    PipelineState<S::kTiles> q_pipe;
+    PipelineState<S::kTileSlots> tile_pipe;
+    const auto publish = [&](const RowsTile<PackedAttention>& tile) {
+        shared.q_empty[q_pipe.stage].wait(q_pipe.phase ^ 1);
+        shared.tiles[tile_pipe.stage] = tile;
+        shared.helpers.ready[tile_pipe.stage].arrive();
+        q_pipe.next(), tile_pipe.next();
     };
     grid_dependency_wait();
     int wanted = 0;  // phase
-    for (int ticket = blockIdx.x; ticket < order.count();) {
+    for (int tile_index = blockIdx.x; tile_index < scheduler.count();) {
         int64_t tile, slice;
-        order.find(ticket, tile, slice);
-        tile = order.tiles - 1 - tile;  // the last ones have the most to do where it is causal
+        scheduler.find(tile_index, tile, slice);
+        tile = scheduler.tiles - 1 - tile;  // the last ones have the most to do where it is causal
         const PackedAttention a = whole.of_rows(tile, S::kRows);
         const int row = int(tile) * S::kRows;
         if (row < a.rows) {
             const int begin = int(a.first_key(row)) / S::kKeys * S::kKeys;
             const int end = int(a.end_key(smaller<int64_t>(row + S::kRows, a.rows) - 1));
-            tell({a.part(), 0, int(slice), row, begin, end});
+            publish({a.sequence(), 0, int(slice), row, begin, end});
             shared.helpers.wanted.wait(wanted);
             wanted ^= 1;
         }
         if (!S::kHasSeveral) break;
-        ticket = gridDim.x + atomicAdd(whole.tickets, 1);
+        tile_index = gridDim.x + atomicAdd(whole.tile_counter, 1);
     }
-    tell(RowsTile<PackedAttention>::none());
+    publish(RowsTile<PackedAttention>::none());
 }
 
 // A warp that clears what tiles of v have behind a sequence's last key, before those that multiply
@@ -154,21 +155,21 @@ __device__ void clear_tails(typename S::Shared& shared) {
 
 // Asks TMA for a block's tiles of rows, and for the keys that each of them sees.
 template <class S, int kCols>
-__device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& maps,
-                              const Attention& whole, const Order& order) {
-    PipelineState<S::kTiles> q_ring;
+__device__ void produce_forward(typename S::Shared& shared, const ForwardMaps& maps,
+                                const Attention& whole, const TileScheduler& scheduler) {
+    PipelineState<S::kTiles> q_pipe;
     PipelineState<S::kStages> pipe;
-    const auto tell = [&](const RowsTile<Attention>& tile) {
-        shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
-        shared.tiles[q_ring.stage] = tile;
+    const auto publish = [&](const RowsTile<Attention>& tile) {
+        shared.q_empty[q_pipe.stage].wait(q_pipe.phase ^ 1);
+        shared.tiles[q_pipe.stage] = tile;
     };
     const auto fetch = [&](const auto& a, Place place, int begin, int end) {
         const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
-        tell({{}, int(place.batch), int(place.head), int(place.row), begin, end});
+        publish({{}, int(place.batch), int(place.head), int(place.row), begin, end});
         if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
-        load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
-                                   place.head, place.batch, shared.q_full[q_ring.stage]);
-        q_ring.next();
+        load_tile<S::kRows, kCols>(shared.q[q_pipe.stage], maps.q, a.row_coordinate(place.row),
+                                   place.head, place.batch, shared.q_full[q_pipe.stage]);
+        q_pipe.next();
         for (int key = begin; key < end; key += S::kKeys, pipe.next()) {
             const int i = pipe.stage, row = a.key_coordinate(key);
             shared.k_empty[i].wait(pipe.phase ^ 1);
@@ -177,27 +178,27 @@ __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& map
             load_tile<S::kKeys, kCols>(shared.v[i], maps.v, row, head, batch, shared.v_full[i]);
         }
     };
-    for_each_tile_of_rows<S::kRows, S::kKeys>(whole, order, fetch);
-    tell(RowsTile<Attention>::none());
-    shared.q_full[q_ring.stage].arrive();
+    for_each_tile_of_rows<S::kRows, S::kKeys>(whole, scheduler, fetch);
+    publish(RowsTile<Attention>::none());
+    shared.q_full[q_pipe.stage].arrive();
 }
 
 // The same of packed sequences, for tiles that were found.
 template <class S, int kCols>
-__device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
-                            const PackedAttention& whole) {
-    PipelineState<S::kTold> told;
-    PipelineState<S::kTiles> q_ring;
+__device__ void produce_packed(typename S::Shared& shared, const ForwardMaps& maps,
+                               const PackedAttention& whole) {
+    PipelineState<S::kTileSlots> tile_pipe;
+    PipelineState<S::kTiles> q_pipe;
     PipelineState<S::kStages> pipe;
     int tails = 0;  // phase
     const int group = int(whole.group());
     while (true) {
-        shared.helpers.told[told.stage].wait(told.phase);
-        const RowsTile<PackedAttention> tile = shared.tiles[told.stage];
+        shared.helpers.ready[tile_pipe.stage].wait(tile_pipe.phase);
+        const RowsTile<PackedAttention> tile = shared.tiles[tile_pipe.stage];
         if (tile.is_none()) break;
         if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
-        load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, tile.row_begin + tile.row,
-                                   tile.head, 0, shared.q_full[q_ring.stage]);
+        load_tile<S::kRows, kCols>(shared.q[q_pipe.stage], maps.q, tile.row_begin + tile.row,
+                                   tile.head, 0, shared.q_full[q_pipe.stage]);
         const int head = tile.head / group, begin = tile.key_begin;
         const int end = begin + tile.end, keys_end = begin + tile.keys;
 #pragma unroll 1
@@ -208,23 +209,23 @@ __device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
             shared.v_empty[i].wait(pipe.phase ^ 1);
             Mbarrier* full = &shared.v_full[i];
             if (key + S::kKeys > keys_end) {
-                shared.helpers.tell_of_tail(i, keys_end - key, tails);
+                shared.helpers.publish_tail(i, keys_end - key, tails);
                 full = &shared.helpers.tail_full;
             }
             load_tile<S::kKeys, kCols>(shared.v[i], maps.v, key, head, 0, *full);
         }
         shared.helpers.wanted.arrive();
-        told.next(), q_ring.next();
+        tile_pipe.next(), q_pipe.next();
     }
-    shared.helpers.tell_of_tail(-1, 0, tails);
+    shared.helpers.publish_tail(-1, 0, tails);
     shared.helpers.tail_full.arrive();
-    shared.q_full[q_ring.stage].arrive();
+    shared.q_full[q_pipe.stage].arrive();
 }
 
 // A warpgroup that multiplies: of each tile 64 rows, in steps of kKeys keys. Steps whose keys none
 // of these rows sees it leaves to the other warpgroups.
 template <class T, int kCols, bool kOverlap, class Call>
-class ForwardGroup {
+class ForwardConsumer {
     using S = WgmmaForward<kCols, kOverlap, Call>;
     static constexpr int kKeys = S::kKeys;
     typename S::Shared& shared_;
@@ -234,44 +235,44 @@ class ForwardGroup {
     float* const stats_;
     const int group_;
     const bool is_first_ = threadIdx.x % kWarpgroup == 0;
-    const Turns<S::kConsumers> turns_;
+    const WarpSchedulerBarrier<S::kConsumers> scheduler_barrier_;
     PipelineState<S::kTiles> tile_;
     PipelineState<S::kStages> step_, before_;  // this step's k and v, and those of the step before
     int key_;                                  // with which its keys begin
     int top_;                                  // the first of these rows
     int first_, last_;   // all of them see the keys from first on and before last
     int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
-    float sums_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
+    float accum_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
     uint32_t weights_[kKeys / 4], q_[S::kKeepsQ ? kCols / 4 : 1];
-    RowsTile<Call> kept_;  // whose rows q_ are
-    int told_ = 0;         // where shared memory says so, if sequences are packed
+    RowsTile<Call> q_tile_;  // whose rows q_ are
+    int slot_ = 0;           // where shared memory says so, if sequences are packed
     RowsSoftmax soft_;
 
   public:
-    __device__ ForwardGroup(typename S::Shared& shared, const ForwardMaps& maps, const Call& whole,
-                            T* y, float* stats, int group)
+    __device__ ForwardConsumer(typename S::Shared& shared, const ForwardMaps& maps,
+                               const Call& whole, T* y, float* stats, int group)
         : shared_(shared),
           maps_(maps),
           whole_(whole),
           y_(y),
           stats_(stats),
           group_(group),
-          turns_(group) {}
+          scheduler_barrier_(group) {}
 
     // Scores, powers and what they weigh, one after the other.
-    __device__ void run_in_turn() {
+    __device__ void run_ping_pong() {
         for (bool has_tile = take_tile(); has_tile; has_tile = next_tile()) {
             while (key_ < own_end_) {
                 start_scores();
                 end_scores<0>();
-                turns_.pass();
-                take_powers();
-                scale_rows(sums_, factor_);
+                scheduler_barrier_.pass();
+                compute_p();
+                scale_rows(accum_, factor_);
                 as_factor<T>(weights_, scores_);
                 next_step();
                 multiply_last_values();
             }
-            write_y(tile_.stage);
+            epilogue(tile_.stage);
             leave_steps();
         }
         wait_for_stores();
@@ -286,7 +287,7 @@ class ForwardGroup {
             if (key_ >= own_end_) {  // these rows see nothing
                 if (goes_on) end_tile(stage);
                 goes_on = false;
-                write_y(tile_.stage);
+                epilogue(tile_.stage);
                 leave_steps();
                 continue;
             }
@@ -319,19 +320,19 @@ class ForwardGroup {
     __device__ char* rows_of(int stage) const { return shared_.q[stage] + group_ * box_bytes(64); }
 
     // What shared memory says of the tile in that stage.
-    __device__ const RowsTile<Call>& told(int stage) const {
-        return shared_.tiles[S::kTold == S::kTiles ? stage : told_];
+    __device__ const RowsTile<Call>& tile_of(int stage) const {
+        return shared_.tiles[S::kTileSlots == S::kTiles ? stage : slot_];
     }
 
     // Waits for a tile of rows. False: there is none.
     __device__ bool take_tile() {
         shared_.q_full[tile_.stage].wait(tile_.phase);
-        const RowsTile<Call> tile = told(tile_.stage);
+        const RowsTile<Call> tile = tile_of(tile_.stage);
         if (tile.is_none()) return false;
         const auto& a = whole_.with(tile);
         if constexpr (S::kKeepsQ) {
             keep_rows<S::kRows, kCols>(q_, shared_.q[tile_.stage]);
-            kept_ = tile;
+            q_tile_ = tile;
             __syncwarp();
             if (threadIdx.x % kWarp == 0) shared_.q_empty[tile_.stage].arrive();
         }
@@ -345,15 +346,15 @@ class ForwardGroup {
     __device__ bool next_tile() {
         if (!S::kHasSeveral) return false;
         tile_.next();
-        told_ ^= 1;
+        slot_ ^= 1;
         return take_tile();
     }
 
     __device__ void first_step() {
         start_scores();
-        turns_.pass();
+        scheduler_barrier_.pass();
         end_scores<0>();
-        take_powers();
+        compute_p();
         as_factor<T>(weights_, scores_);
         next_step();
     }
@@ -361,28 +362,28 @@ class ForwardGroup {
     __device__ void first_step_beside(int stage) {
         start_scores();
         start_values();
-        turns_.pass();
+        scheduler_barrier_.pass();
         end_scores<1>();
         end_values();
-        write_y(stage);
-        take_powers();
+        epilogue(stage);
+        compute_p();
         as_factor<T>(weights_, scores_);
         next_step();
     }
     __device__ void further_step() {
         start_scores();
         start_values();
-        turns_.pass();
+        scheduler_barrier_.pass();
         end_scores<1>();
-        take_powers();
+        compute_p();
         end_values();
-        scale_rows(sums_, factor_);
+        scale_rows(accum_, factor_);
         as_factor<T>(weights_, scores_);
         next_step();
     }
     __device__ void end_tile(int stage) {
         multiply_last_values();
-        write_y(stage);
+        epilogue(stage);
     }
 
     __device__ void next_step() {
@@ -397,8 +398,8 @@ class ForwardGroup {
         for (; key_ < end_; key_ += kKeys, step_.next()) {
             shared_.k_full[step_.stage].wait(step_.phase);
             release(shared_.k_empty[step_.stage]);
-            turns_.wait();
-            turns_.pass();
+            scheduler_barrier_.wait();
+            scheduler_barrier_.pass();
             shared_.v_full[step_.stage].wait(step_.phase);
             release(shared_.v_empty[step_.stage]);
         }
@@ -406,7 +407,7 @@ class ForwardGroup {
 
     __device__ void start_scores() {
         shared_.k_full[step_.stage].wait(step_.phase);
-        turns_.wait();
+        scheduler_barrier_.wait();
         wgmma_fence();
         if constexpr (S::kKeepsQ) {
             start_kept_rows<T, kCols>(scores_, q_, shared_.k[step_.stage]);
@@ -420,9 +421,9 @@ class ForwardGroup {
         wgmma_wait<pending>();
         release(shared_.k_empty[step_.stage]);
     }
-    __device__ void take_powers() {
+    __device__ void compute_p() {
         if (key_ < first_ || key_ + kKeys > last_) {
-            const Limits limits(whole_.with(told(tile_.stage)), top_ + accum_row(0), key_);
+            const Limits limits(whole_.with(tile_of(tile_.stage)), top_ + accum_row(0), key_);
             keep_columns(scores_, limits.begin, limits.end, -INFINITY);
         }
         soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(whole_.scale) * kLog2E, factor_);
@@ -430,7 +431,7 @@ class ForwardGroup {
 
     __device__ void start_values() {
         shared_.v_full[before_.stage].wait(before_.phase);
-        start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
+        start_columns<T, kKeys>(accum_, weights_, shared_.v[before_.stage]);
     }
     __device__ void end_values() {
         wgmma_wait<0>();
@@ -440,13 +441,13 @@ class ForwardGroup {
     __device__ void multiply_last_values() {
         shared_.v_full[before_.stage].wait(before_.phase);
         wgmma_fence();
-        start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
+        start_columns<T, kKeys>(accum_, weights_, shared_.v[before_.stage]);
         end_values();
     }
 
     // Writes y of the tile in that stage, from where its q was, or from y's place, and begins anew.
-    __device__ void write_y(int stage) {
-        const RowsTile<Call> tile = S::kKeepsQ && !Call::kPacked ? kept_ : told(stage);
+    __device__ void epilogue(int stage) {
+        const RowsTile<Call> tile = S::kKeepsQ && !Call::kPacked ? q_tile_ : tile_of(stage);
         const auto& a = whole_.with(tile);
         char* const place = rows_of(S::kKeepsQ ? S::kTiles : stage);
         const int top = tile.row + group_ * 64;
@@ -458,19 +459,19 @@ class ForwardGroup {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const Place place = {tile.batch, tile.head, top + accum_row(2 * half)};
-            share[half] = finish(a, soft_, half, place, stats_);
+            share[half] = finalize_row(a, soft_, half, place, stats_);
         }
         if (Call::kPacked && top + 64 > a.rows) {
-            write_tail(y_ + a.at(a.y, {tile.batch, tile.head, top}), sums_, share, a.rows - top,
+            write_tail(y_ + a.at(a.y, {tile.batch, tile.head, top}), accum_, share, a.rows - top,
                        a.y.row, a.cols);
         } else {
-            scale_rows(sums_, share);
-            put_rows<T, S::kRows>(place, sums_);
+            scale_rows(accum_, share);
+            accum_to_shared<T, S::kRows>(place, accum_);
             tma_writes_done();
         }
         soft_ = RowsSoftmax();
 #pragma unroll
-        for (int i = 0; i < kCols / 2; ++i) sums_[i] = 0;
+        for (int i = 0; i < kCols / 2; ++i) accum_[i] = 0;
         warpgroup_barrier(group_);
         if (!is_first_) return;
         if (top < a.rows && !(Call::kPacked && top + 64 > a.rows)) {
@@ -489,30 +490,30 @@ class ForwardGroup {
 template <class T, int kCols, bool kOverlap, class Call>
 __global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap, Call>::kThreads)) void forward_wgmma(
     const __grid_constant__ ForwardMaps maps, const __grid_constant__ Call whole,
-    ForwardOrder<Call> order, T* y, float* stats) {
+    ForwardScheduler<Call> scheduler, T* y, float* stats) {
 #if HAS_WGMMA
     using S = WgmmaForward<kCols, kOverlap, Call>;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
-        warpgroup_reg_dealloc<S::kLeft>();
+        warpgroup_reg_dealloc<S::kProducerRegisters>();
         const int thread = threadIdx.x % kWarpgroup;
         if constexpr (Call::kPacked) {
-            if (thread == 0) fetch_found<S, kCols>(shared, maps, whole);
-            if (thread == kWarp) find_tiles<S>(shared, whole, order);
+            if (thread == 0) produce_packed<S, kCols>(shared, maps, whole);
+            if (thread == kWarp) schedule_packed<S>(shared, whole, scheduler);
             if (thread / kWarp == 2) clear_tails<S, kCols>(shared);
         } else {
-            if (thread == 0) fetch_forward<S, kCols>(shared, maps, whole, order);
+            if (thread == 0) produce_forward<S, kCols>(shared, maps, whole, scheduler);
         }
         return;
     }
-    warpgroup_reg_alloc<S::kRegisters>();
-    ForwardGroup<T, kCols, kOverlap, Call> rows(shared, maps, whole, y, stats, group);
+    warpgroup_reg_alloc<S::kConsumerRegisters>();
+    ForwardConsumer<T, kCols, kOverlap, Call> rows(shared, maps, whole, y, stats, group);
     if constexpr (kOverlap) {
         rows.run_overlapped();
     } else {
-        rows.run_in_turn();
+        rows.run_ping_pong();
     }
 #endif
 }
@@ -535,16 +536,16 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
     // At 64 columns causal tiles are not in pairs, and several abreast take longer.
     const int abreast = kCols == 128 && !Call::kPacked ? 4 : 1;
-    const Order order =
-        order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
+    const TileScheduler scheduler = scheduler_of<kCols>(
+        a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
     if constexpr (Call::kPacked) {
-        const TicketOrder tickets = {order.tiles, order.slices, order.at_once};
+        const DynamicTileScheduler dynamic = {scheduler.tiles, scheduler.slices, scheduler.at_once};
         const int blocks =
-            S::kHasSeveral ? smaller(tickets.count(), multiprocessors()) : tickets.count();
+            S::kHasSeveral ? smaller(dynamic.count(), multiprocessors()) : dynamic.count();
         launch_secondary(
-            kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, tickets, y, stats);
+            kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, dynamic, y, stats);
     } else {
-        kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
+        kernel<<<scheduler.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, scheduler, y, stats);
     }
     return true;
 }

@@ -11,13 +11,13 @@
 // beforehand which blocks have as much to do, of packed sequences; and where shared memory has no
 // room for two.
 template <int kCols, class Call>
-constexpr bool kHasSeveralTiles = !Call::kPacked && kCols <= 128;
+constexpr bool kIsPersistent = !Call::kPacked && kCols <= 128;
 
 // Which tile of which slice comes when, and to which block: the last tiles of all slices, `abreast`
 // of each, then those before, and so on; but only of so many slices at a time as find room in L2
 // with what their blocks share. Where it is causal the last tile of rows has the most to do, and
 // comes first.
-struct Order {
+struct TileScheduler {
     int tiles, slices, at_once;
     int blocks;     // as many as there are tiles, each for one; or fewer
     bool pairs;     // whether a block takes the n-th tile with the n-th last one
@@ -58,12 +58,12 @@ struct Order {
 
 // Which tile a ticket stands for: the first one of all slices, then the next one, and so on; but
 // only of so many slices at a time as find room in L2.
-struct TicketOrder {
+struct DynamicTileScheduler {
     int tiles, slices, at_once;
     __host__ __device__ int count() const { return tiles * slices; }
-    __device__ void find(int ticket, int64_t& tile, int64_t& slice) const {
-        const int first = ticket / (at_once * tiles) * at_once;
-        const int together = smaller(at_once, slices - first), n = ticket - first * tiles;
+    __device__ void find(int tile_index, int64_t& tile, int64_t& slice) const {
+        const int first = tile_index / (at_once * tiles) * at_once;
+        const int together = smaller(at_once, slices - first), n = tile_index - first * tiles;
         tile = n / together, slice = first + n % together;
     }
 };
@@ -132,12 +132,12 @@ __device__ void start_kept_rows(float (&s)[N2], const uint32_t (&words)[kCols / 
 
 // sums [64, N] += factor [64, w_rows] times w.
 template <class T, int w_rows, int N2>
-__device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows / 4],
+__device__ void start_columns(float (&accum)[N2], const uint32_t (&factor)[w_rows / 4],
                               const char* w) {
 #pragma unroll
     for (int r = 0; r < w_rows; r += 16) {
         const auto& left = reinterpret_cast<const uint32_t (&)[4]>(factor[r / 4]);
-        wgmma<T, true>(sums, left, wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
+        wgmma<T, true>(accum, left, wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
     }
     wgmma_commit();
 }
@@ -145,13 +145,13 @@ __device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows
 // Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows; the
 // first of their columns to `column`, a multiple of 16.
 template <class T, int rows, int N2>
-__device__ void put_rows(char* tile, const float (&sums)[N2], int column = 0) {
+__device__ void accum_to_shared(char* tile, const float (&accum)[N2], int column = 0) {
 #pragma unroll
     for (int c = 0; c < 2 * N2; c += 16) {
         uint32_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
+            words[i] = rounded_pair<T>(accum[c / 2 + 2 * i], accum[c / 2 + 2 * i + 1]);
         store_accum(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
     }
 }
@@ -186,17 +186,17 @@ __device__ void clear_tail(char* tile, int64_t there) {
 // Writes those of a warpgroup's 64 rows that a sequence still has, the first one to y. TMA would
 // write to the next sequence.
 template <class T, int N2>
-__device__ void write_tail(T* y, const float (&sums)[N2], const float (&factor)[2], int64_t rows,
+__device__ void write_tail(T* y, const float (&accum)[N2], const float (&factor)[2], int64_t rows,
                            int64_t stride, int64_t cols) {
     const int first = threadIdx.x % kWarpgroup / kWarp * 16;  // of this warp
-    write_rows(y + first * stride, sums, factor, rows - first, stride, int(cols));
+    write_rows(y + first * stride, accum, factor, rows - first, stride, int(cols));
 }
 
 // The turns of warpgroups, one after the other; the first has the first turn.
 template <int kGroups>
-struct Turns {
+struct WarpSchedulerBarrier {
     int group;
-    __device__ explicit Turns(int group) : group(group) {
+    __device__ explicit WarpSchedulerBarrier(int group) : group(group) {
         if (group == 0) arrive(0);
     }
     __device__ void wait() const { asm volatile("bar.sync %0, 256;" ::"r"(8 + group) : "memory"); }
@@ -211,8 +211,8 @@ struct Turns {
 // Calls f(attention, first row, begin, end) for each tile of rows of a block. They see keys from
 // `begin` on, with which a tile of keys begins, and before `end`.
 template <int kRows, int kKeys, class Call, class F>
-__device__ void for_each_tile_of_rows(const Call& whole, const Order& order, F f) {
-    order.for_each<kRows <= Order::kMostPaired>([&](int64_t tile, int64_t slice) {
+__device__ void for_each_tile_of_rows(const Call& whole, const TileScheduler& scheduler, F f) {
+    scheduler.for_each<kRows <= TileScheduler::kMostPaired>([&](int64_t tile, int64_t slice) {
         const auto& a = whole.of_rows(tile, kRows);
         Place place = a.place(slice);
         place.row = tile * kRows;
@@ -249,13 +249,13 @@ bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int
 // abreast: with several, the two multiprocessors of a TPC want the same at the same time, and L2 is
 // asked once for both.
 template <int kCols, class Call>
-Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
-               int64_t group, int abreast = 1) {
-    constexpr int64_t room = (kHasSeveralTiles<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
+TileScheduler scheduler_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
+                           int64_t group, int abreast = 1) {
+    constexpr int64_t room = (kIsPersistent<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
     const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
-    const int64_t blocks = kHasSeveralTiles<kCols, Call> ? multiprocessors() : count;
+    const int64_t blocks = kIsPersistent<kCols, Call> ? multiprocessors() : count;
     const bool differ = a.right < a.keys && count > 2 * blocks;
-    const bool pairs = differ && size <= Order::kMostPaired;
+    const bool pairs = differ && size <= TileScheduler::kMostPaired;
     return {int(tiles),
             int(slices),
             int(smaller(slices, at_once)),

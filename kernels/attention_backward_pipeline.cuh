@@ -43,9 +43,9 @@ __device__ Steps steps_of_rows(const Call& a, int key) {
 // Calls f(attention, slice, key, steps) for one tile of keys after the other that a block has, from
 // `key` on. The steps are those of each sharer.
 template <int kKeys, int kRows, class Call, class F>
-__device__ void for_each_tile_of_keys(const Call& whole, const Order& order, F f) {
-    order.for_each<true>([&](int64_t number, int64_t slice) {
-        int64_t tile = order.tiles - 1 - number;
+__device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler, F f) {
+    scheduler.for_each<true>([&](int64_t number, int64_t slice) {
+        int64_t tile = scheduler.tiles - 1 - number;
         const auto& a = whole.of_keys(tile, kKeys);
         const int key = int(tile) * kKeys;
         if (Call::kPacked && key >= a.keys) return;
@@ -73,16 +73,16 @@ __device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const Ba
 
 // Of scores [64 keys, rows], as a product leaves them: p, and ds of slopes. its: infos of the rows.
 template <int N>
-__device__ void take_powers(float (&p)[N], const float (&scores)[N], float scale,
-                            const RowInfo* its) {
+__device__ void compute_p(float (&p)[N], const float (&scores)[N], float scale,
+                          const RowInfo* row_infos) {
 #pragma unroll
     for (int i = 0; i < N; ++i)
-        p[i] = quick_power_of_2(fmaf(scores[i], scale, -its[column_of(i)].shift));
+        p[i] = quick_power_of_2(fmaf(scores[i], scale, -row_infos[column_of(i)].lse_log2));
 }
 template <int N>
-__device__ void take_slopes(float (&slopes)[N], const float (&p)[N], const RowInfo* its) {
+__device__ void compute_ds(float (&dp)[N], const float (&p)[N], const RowInfo* row_infos) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) slopes[i] = p[i] * (slopes[i] - its[column_of(i)].delta);
+    for (int i = 0; i < N; ++i) dp[i] = p[i] * (dp[i] - row_infos[column_of(i)].delta);
 }
 
 // Sets to 0 what of 64 keys, from `key` on, rows from `row` on do not see; and all of keys from
@@ -96,9 +96,9 @@ __device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t sh
     int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int its_key = key + accum_row(2 * half);
-        const int64_t from = its_key - shift;
-        const bool there = its_key < keys && row < rows;
+        const int n = key + accum_row(2 * half);
+        const int64_t from = n - shift;
+        const bool there = n < keys && row < rows;
         begin[half] = int(from - a.right - row);
         end[half] = there ? int(from + a.left + 1 - row) : 0;
     }
@@ -114,19 +114,20 @@ __device__ inline void consumers_barrier() {
 // by way of where their k and v were.
 template <int kBlock, class T, class Call, int N2>
 __device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int top,
-                                int column, char* k_tile, char* v_tile, float (&of_k)[N2],
-                                const float (&of_v)[N2], T* dk, T* dv) {
+                                int column, char* k_tile, char* v_tile, float (&dk_accum)[N2],
+                                const float (&dv_accum)[N2], T* dk, T* dv) {
     const float factor[2] = {float(a.scale), float(a.scale)}, one[2] = {1, 1};
     const int64_t there = a.keys - top;
     if (Call::kPacked && there < 64) {
         const int64_t cols = a.cols - column;
-        write_tail(dk + a.kv_at(a.dk, slice, top) + column, of_k, factor, there, a.dk.row, cols);
-        write_tail(dv + a.kv_at(a.dv, slice, top) + column, of_v, one, there, a.dv.row, cols);
+        write_tail(
+            dk + a.kv_at(a.dk, slice, top) + column, dk_accum, factor, there, a.dk.row, cols);
+        write_tail(dv + a.kv_at(a.dv, slice, top) + column, dv_accum, one, there, a.dv.row, cols);
         return;
     }
-    scale_rows(of_k, factor);
-    put_rows<T, kBlock>(k_tile, of_k);
-    put_rows<T, kBlock>(v_tile, of_v);
+    scale_rows(dk_accum, factor);
+    accum_to_shared<T, kBlock>(k_tile, dk_accum);
+    accum_to_shared<T, kBlock>(v_tile, dv_accum);
     tma_writes_done();
     warpgroup_barrier(threadIdx.x / kWarpgroup);
     if (threadIdx.x % kWarpgroup != 0 || there <= 0) return;

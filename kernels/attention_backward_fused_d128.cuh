@@ -1,29 +1,30 @@
 // The backward pass of attention by wgmma with five products, where attention_backward_wgmma.cuh
 // has seven. A block has a tile of keys. Its dk and dv stay in registers, and its share of dq is
-// added by TMA to sums in global memory (attention_backward_turns.cuh), as float, that a second
-// kernel scales and rounds. This is for 65 to 128 columns; attention_backward_narrow.cuh is for
+// added by TMA to sums in global memory (attention_backward_dq_accum.cuh), as float, that a second
+// kernel scales and rounds. This is for 65 to 128 columns; attention_backward_fused_d64.cuh is for
 // fewer.
 #pragma once
 
 #include <algorithm>
 
-#include "attention_backward_narrow.cuh"
+#include "attention_backward_fused_d64.cuh"
 
 template <int kCols>
-struct OrderedBackward {
+struct FusedBackwardD128 {
     static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
-    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
     static constexpr int kBlock = 64 * kConsumers, kRows = 64;  // keys of a tile, rows of a step
     static constexpr int kStages = 2;                           // of q and g, and of dq
-    static constexpr bool kStays = false;  // whether a block takes ticket after ticket
-    static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
+    static constexpr bool kPersistent = false;  // whether a block takes ticket after ticket
+    static constexpr int kBlockBytes = tile_bytes(kBlock, kCols),
+                         kStepBytes = tile_bytes(kRows, kCols);
     // A warpgroup has all of a step's rows of dq, and half of the columns.
     static constexpr int kOut = kCols / kConsumers, kDsOfGroup = 0;
     struct Shared {
-        char x[2][kOfBlock];            // k and v, in the end their gradients
-        char w[kStages][2][kOfStep];    // q and g
-        char ds[2][box_bytes(kBlock)];  // [keys, rows]: one is read while the next is written
-        float dq[kStages][kConsumers][DqSums::kNumbers];
+        char x[2][kBlockBytes];          // k and v, in the end their gradients
+        char w[kStages][2][kStepBytes];  // q and g
+        char ds[2][box_bytes(kBlock)];   // [keys, rows]: one is read while the next is written
+        float dq[kStages][kConsumers][DqAccum::kNumbers];
         RowInfo infos[kStages][kRows];
         Mbarrier x_full, w_full[kStages], w_empty[kStages];
         Mbarrier dq_full[kStages][kConsumers], dq_empty[kStages][kConsumers];
@@ -45,8 +46,8 @@ struct OrderedBackward {
 template <int kCols, class Shared, class Call>
 __device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call& a,
                            const RowInfo* infos, int64_t slice, int key, Steps steps) {
-    using S = OrderedBackward<kCols>;
-    shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
+    using S = FusedBackwardD128<kCols>;
+    shared.x_full.arrive_expect_tx(2 * S::kBlockBytes);
     load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
                                 slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
     PipelineState<S::kStages> pipe;
@@ -57,16 +58,16 @@ __device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call&
 
 // Another one adds what each step has for a part of dq.
 template <int kCols, class Shared, class Call>
-__device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums& to, int64_t slice,
+__device__ void add_steps(Shared& shared, int part, const Call& a, const DqAccum& to, int64_t slice,
                           int key, Steps steps) {
-    using S = OrderedBackward<kCols>;
+    using S = FusedBackwardD128<kCols>;
     PipelineState<S::kStages> pipe;
     for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
         const int i = pipe.stage;
         const int64_t at = info_at(a, place) / S::kRows * S::kConsumers + part;
         const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
         shared.dq_full[i][part].wait(pipe.phase);
-        add_in_turn(to, at, turn, shared.dq[i][part]);
+        add_in_order(to, at, turn, shared.dq[i][part]);
         shared.dq_empty[i][part].arrive();
         pipe.next();
     });
@@ -75,23 +76,23 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums&
 #endif
 
 template <class T, int kCols, class Call>
-__global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
+__global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_d128(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
-    TicketOrder order, const RowInfo* infos, DqSums to, T* dk, T* dv) {
+    DynamicTileScheduler scheduler, const RowInfo* infos, DqAccum to, T* dk, T* dv) {
 #if HAS_WGMMA
-    using S = OrderedBackward<kCols>;
+    using S = FusedBackwardD128<kCols>;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
-    __shared__ int ticket;
-    if (threadIdx.x == 0) ticket = atomicAdd(to.tickets, 1);
+    __shared__ int tile_index;
+    if (threadIdx.x == 0) tile_index = atomicAdd(to.tile_counter, 1);
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     const auto with_tile = [&](auto f) {
-        with_tile_of_keys<S::kBlock, kRows>(whole, order, ticket, f);
+        with_tile_of_keys<S::kBlock, kRows>(whole, scheduler, tile_index, f);
     };
 
     if (group == S::kConsumers) {
-        warpgroup_reg_dealloc<S::kLeft>();
+        warpgroup_reg_dealloc<S::kProducerRegisters>();
         const int part = threadIdx.x % kWarpgroup / kWarp - 1;
         if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
         with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
@@ -104,25 +105,25 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         return;
     }
 
-    warpgroup_reg_alloc<S::kRegisters>();
+    warpgroup_reg_alloc<S::kConsumerRegisters>();
     const float scale = float(whole.scale) * kLog2E;
     with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
         const int top = key + group * 64;
         char* const k_tile = shared.x[0] + group * box_bytes(64);
-        char* const v_tile = k_tile + S::kOfBlock;
+        char* const v_tile = k_tile + S::kBlockBytes;
         const int column = group * S::kOut;  // the first of this warpgroup's part of dq
         const char* const k_columns =
             shared.x[0] + column / 64 * box_bytes(S::kBlock) + column % 64 * int(sizeof(T));
-        GroupNumbers<S, kCols> its;
+        StepRegisters<S, kCols> regs;
         PipelineState<S::kStages> pipe;
         int ds_stage = 0;
         const auto step = [&](int row) {
             const int i = pipe.stage;
-            const DqPlace dq = {shared.dq[i][group], shared.dq_empty[i][group],
-                                shared.dq_full[i][group], pipe.phase};
-            take_step<T>(its, KeyTiles{k_tile, v_tile, k_columns}, shared, pipe, ds_stage, dq, a,
-                         shift, scale, top, row, group);
+            const DqBuffer dq = {shared.dq[i][group], shared.dq_empty[i][group],
+                                 shared.dq_full[i][group], pipe.phase};
+            run_step<T>(regs, KeyTiles{k_tile, v_tile, k_columns}, shared, pipe, ds_stage, dq, a,
+                        shift, scale, top, row, group);
         };
         shared.x_full.wait(0);
         if constexpr (Call::kPacked)
@@ -130,7 +131,7 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both have read k
         store_gradients<S::kBlock>(
-            maps, a, slice, top, 0, k_tile, v_tile, its.of_k, its.of_v, dk, dv);
+            maps, a, slice, top, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum, dk, dv);
     });
 #endif
 }
@@ -138,27 +139,27 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
 // ---- on the host
 
 // Is there a backward pass with five products for so many columns?
-constexpr bool has_ordered(int64_t cols) { return cols <= 128; }
+constexpr bool has_fused_backward(int64_t cols) { return cols <= 128; }
 
 template <int kCols>
-using FiveProducts =
-    std::conditional_t<(kCols > 64), OrderedBackward<kCols>, NarrowBackward<kCols>>;
+using FusedBackward =
+    std::conditional_t<(kCols > 64), FusedBackwardD128<kCols>, FusedBackwardD64<kCols>>;
 template <class T, int kCols, class Call>
-constexpr auto five_products() {
+constexpr auto fused_backward() {
     if constexpr (kCols > 64) {
-        return backward_ordered<T, kCols, Call>;
+        return backward_fused_d128<T, kCols, Call>;
     } else {
-        return backward_narrow<T, kCols, Call>;
+        return backward_fused_d64<T, kCols, Call>;
     }
 }
 
 template <class T, int kCols, class Call>
-bool can_backward_ordered() {
-    if constexpr (!has_ordered(kCols)) {
+bool can_backward_fused() {
+    if constexpr (!has_fused_backward(kCols)) {
         return false;
     } else {
-        using S = FiveProducts<kCols>;
-        const auto kernel = five_products<T, kCols, Call>();
+        using S = FusedBackward<kCols>;
+        const auto kernel = fused_backward<T, kCols, Call>();
         cudaFuncAttributes compiled = {};  // whose static shared memory counts, too
         return has_wgmma(kernel, S::kThreads) &&
                cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
@@ -174,9 +175,9 @@ int64_t all_row_tiles(const Call& a) {
 
 // Numbers of scratch memory, besides those for infos.
 template <int kCols, class Call>
-int64_t ordered_scratch(const Call& a) {
+int64_t fused_scratch(const Call& a) {
     const int64_t tiles = all_row_tiles(a);
-    return tiles * 64 * kCols + DqSums::counts(tiles, kCols);
+    return tiles * 64 * kCols + DqAccum::ints(tiles, kCols);
 }
 
 // How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
@@ -185,33 +186,34 @@ int64_t ordered_scratch(const Call& a) {
 template <class Call>
 int64_t slices_at_once(const Call& a) {
     constexpr int64_t room = 24 << 20;
-    const int64_t count = room / (8 * a.rows * a.sharing() * a.cols + 1) + 1;
+    const int64_t count = room / (8 * a.rows * a.q_slices_per_kv() * a.cols + 1) + 1;
     if (a.right >= a.keys) return count;
-    return std::max(count, ceil_div<int64_t>(multiprocessors(), 8) / a.sharing());
+    return std::max(count, ceil_div<int64_t>(multiprocessors(), 8) / a.q_slices_per_kv());
 }
 
 // False: TMA does not take the tensors.
 template <class T, int kCols, class Call>
-bool launch_backward_ordered(const Call& a, const T* g, const T* q, const T* k, const T* v,
-                             const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
-                             cudaStream_t stream) {
-    using S = FiveProducts<kCols>;
+bool launch_backward_fused(const Call& a, const T* g, const T* q, const T* k, const T* v,
+                           const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
+                           cudaStream_t stream) {
+    using S = FusedBackward<kCols>;
     BackwardMaps maps;
     if (!map_inputs(maps, a, g, q, k, v, S::kRows, S::kBlock) || !map_dk_dv(maps, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     launch_row_infos(a, g, y, stats, infos, stream);
-    const int64_t tiles = all_row_tiles(a), counters = DqSums::counts(tiles, kCols);
+    const int64_t tiles = all_row_tiles(a), ints = DqAccum::ints(tiles, kCols);
     float* const values = scratch + 2 * tiles * 64;
-    int* const tickets = reinterpret_cast<int*>(values + tiles * 64 * kCols);
-    cudaMemsetAsync(tickets, 0, counters * sizeof(int), stream);
-    const DqSums sums = {values, tickets + 1, tickets};
-    const TicketOrder order = {int(a.key_tiles(S::kBlock)), int(a.kv_slices()),
-                               int(smaller(a.kv_slices(), slices_at_once(a)))};
-    const auto kernel = five_products<T, kCols, Call>();
+    int* const tile_counter = reinterpret_cast<int*>(values + tiles * 64 * kCols);
+    cudaMemsetAsync(tile_counter, 0, ints * sizeof(int), stream);
+    const DqAccum dq_accum = {values, tile_counter + 1, tile_counter};
+    const DynamicTileScheduler scheduler = {int(a.key_tiles(S::kBlock)), int(a.kv_slices()),
+                                            int(smaller(a.kv_slices(), slices_at_once(a)))};
+    const auto kernel = fused_backward<T, kCols, Call>();
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    const int blocks = S::kStays ? smaller(order.count(), multiprocessors()) : order.count();
-    kernel<<<blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, infos, sums, dk, dv);
-    convert_dq<T, kCols, Call><<<tiles, kConvertThreads, 0, stream>>>(a, sums, dq);
+    const int blocks =
+        S::kPersistent ? smaller(scheduler.count(), multiprocessors()) : scheduler.count();
+    kernel<<<blocks, S::kThreads, S::kBytes, stream>>>(maps, a, scheduler, infos, dq_accum, dk, dv);
+    convert_dq<T, kCols, Call><<<tiles, kConvertThreads, 0, stream>>>(a, dq_accum, dq);
     return true;
 }

@@ -1,22 +1,22 @@
 // A step of attention's backward pass by wgmma with five products, as its kernel for up to 64
-// columns (attention_backward_narrow.cuh) and the one for more (attention_backward_ordered.cuh)
-// have it.
+// columns (attention_backward_fused_d64.cuh) and the one for more
+// (attention_backward_fused_d128.cuh) have it.
 //
 // As in backward_kv_wgmma the scores are k q^T, of 64 keys for each warpgroup. ds goes through
 // shared memory, where the other warpgroup finds it: dq needs the ds of all keys.
 #pragma once
 
-#include "attention_backward_turns.cuh"
+#include "attention_backward_dq_accum.cuh"
 
 #if HAS_WGMMA
 
 // What a warpgroup that multiplies has in registers: dk and dv of its 64 keys; and of a step its
 // part of dq, S::kOut columns wide, and the rest.
 template <class S, int kCols>
-struct GroupNumbers {
+struct StepRegisters {
     static constexpr int kBoxes = S::kRows / 64;
-    float of_k[kCols / 2] = {}, of_v[kCols / 2] = {}, of_q[S::kOut / 2];
-    float scores[kBoxes][32], slopes[kBoxes][32];
+    float dk_accum[kCols / 2] = {}, dv_accum[kCols / 2] = {}, dq_accum[S::kOut / 2];
+    float scores[kBoxes][32], dp[kBoxes][32];
     uint32_t p[kBoxes][16], ds[kBoxes][16];
 };
 
@@ -26,7 +26,7 @@ struct KeyTiles {
 };
 
 // Where it leaves its part of dq for the thread that adds it, once the one before has been read.
-struct DqPlace {
+struct DqBuffer {
     float* to;
     Mbarrier &empty, &full;
     int phase;
@@ -43,12 +43,12 @@ __device__ Floats<boxes * N>& all(float (&x)[boxes][N]) {
 // in the ring's stage. ds: [keys, rows], of all keys of the block. The keys begin with `key`;
 // shift: a.keys - a.rows. When this returns dq is there, and dk goes on.
 template <class T, class S, int kCols, class Shared, class Call>
-__device__ void multiply_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
+__device__ void multiply_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, Shared& shared,
                               const PipelineState<S::kStages>& pipe, char* ds, const Call& a,
                               int64_t shift, float scale, int key, int row, int group) {
     constexpr int kRows = S::kRows, kBlock = S::kBlock, kBoxes = kRows / 64;
     char* const q = shared.w[pipe.stage][0];
-    char* const g = q + S::kOfStep;
+    char* const g = q + S::kStepBytes;
     const RowInfo* const infos = shared.infos[pipe.stage];
     // There may be no such key, or row, and p anything: but nothing times k must be 0 in dq.
     bool some[kBoxes];
@@ -68,47 +68,48 @@ __device__ void multiply_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles
         clear_tail<kRows, kCols, S::kConsumers>(g, a.rows - row);
     }
     wgmma_fence();
-    start_rows<T, kCols, kBlock>(all(its.scores), tiles.k, q);
+    start_rows<T, kCols, kBlock>(all(regs.scores), tiles.k, q);
     wgmma_fence();
-    start_rows<T, kCols, kBlock>(all(its.slopes), tiles.v, g);
+    start_rows<T, kCols, kBlock>(all(regs.dp), tiles.v, g);
     wgmma_wait<1>();  // the scores are there
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-        take_powers(its.scores[box], its.scores[box], scale, infos + box * 64);
-        clear_some(its.scores[box], box);
+        compute_p(regs.scores[box], regs.scores[box], scale, infos + box * 64);
+        clear_some(regs.scores[box], box);
     }
     wgmma_wait<0>();  // the slopes are there
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {  // dv goes on while ds is taken
-        as_factor<T>(its.p[box], its.scores[box]);
+        as_factor<T>(regs.p[box], regs.scores[box]);
         wgmma_fence();
-        start_columns<T, 64>(its.of_v, its.p[box], g + box * box_bytes(64));
-        take_slopes(its.slopes[box], its.scores[box], infos + box * 64);
-        clear_some(its.slopes[box], box);
-        as_factor<T>(its.ds[box], its.slopes[box]);
-        put_rows<T, kBlock>(ds + box * box_bytes(kBlock) + group * box_bytes(64), its.slopes[box]);
+        start_columns<T, 64>(regs.dv_accum, regs.p[box], g + box * box_bytes(64));
+        compute_ds(regs.dp[box], regs.scores[box], infos + box * 64);
+        clear_some(regs.dp[box], box);
+        as_factor<T>(regs.ds[box], regs.dp[box]);
+        accum_to_shared<T, kBlock>(
+            ds + box * box_bytes(kBlock) + group * box_bytes(64), regs.dp[box]);
     }
     tma_writes_done();
     consumers_barrier();
     wgmma_fence();
 #pragma unroll
     for (int r = 0; r < kBlock; r += 16)
-        wgmma<T, true, true>(its.of_q, wgmma_descriptor(ds + group * S::kDsOfGroup) + r * 8,
+        wgmma<T, true, true>(regs.dq_accum, wgmma_descriptor(ds + group * S::kDsOfGroup) + r * 8,
                              wgmma_descriptor(tiles.k_of_q) + r * 8, r > 0);
     wgmma_commit();
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box)
-        start_columns<T, 64>(its.of_k, its.ds[box], q + box * box_bytes(64));
+        start_columns<T, 64>(regs.dk_accum, regs.ds[box], q + box * box_bytes(64));
     wgmma_wait<kBoxes>();
 }
 
 template <int N>
-__device__ void put_dq(const DqPlace& place, const float (&of_q)[N]) {
+__device__ void store_dq(const DqBuffer& place, const float (&dq_accum)[N]) {
     place.empty.wait(place.phase ^ 1);
 #pragma unroll
     for (int i = 0; i < N; i += 4)
         store(place.to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
-              Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
+              Vec<float, 4>{{dq_accum[i], dq_accum[i + 1], dq_accum[i + 2], dq_accum[i + 3]}});
     tma_writes_done();
     __syncwarp();
     if (threadIdx.x % kWarp == 0) place.full.arrive();
@@ -116,12 +117,12 @@ __device__ void put_dq(const DqPlace& place, const float (&of_q)[N]) {
 
 // All of a step: its products, dq to its place, and then q and g are no longer needed.
 template <class T, class S, int kCols, class Shared, class Call>
-__device__ void take_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
-                          PipelineState<S::kStages>& pipe, int& ds_stage, const DqPlace& dq,
-                          const Call& a, int64_t shift, float scale, int key, int row, int group) {
+__device__ void run_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, Shared& shared,
+                         PipelineState<S::kStages>& pipe, int& ds_stage, const DqBuffer& dq,
+                         const Call& a, int64_t shift, float scale, int key, int row, int group) {
     multiply_step<T>(
-        its, tiles, shared, pipe, shared.ds[ds_stage], a, shift, scale, key, row, group);
-    put_dq(dq, its.of_q);
+        regs, tiles, shared, pipe, shared.ds[ds_stage], a, shift, scale, key, row, group);
+    store_dq(dq, regs.dq_accum);
     wgmma_wait<0>();
     if (threadIdx.x % kWarpgroup == 0) shared.w_empty[pipe.stage].arrive();
     pipe.next();
@@ -132,11 +133,12 @@ __device__ void take_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Sh
 // ptxas would compute which rows see which keys before the inner one, whether or not all do.
 template <int kRows, class Call, class F>
 __device__ void for_each_row_of_steps(const Call& a, Steps steps, F step) {
-    const int count = (steps.high - steps.low) * int(a.sharing());
-    int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
+    const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
+    int row = (steps.high - 1) * kRows,
+        q_slices_left = int(a.q_slices_per_kv());  // left with these rows
     for (int n = 0; n < count; ++n) {
         step(row);
-        if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
+        if (--q_slices_left == 0) q_slices_left = int(a.q_slices_per_kv()), row -= kRows;
     }
 }
 
