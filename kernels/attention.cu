@@ -12,7 +12,8 @@
 // Arithmetic: each score takes 2 * cols operations, and so does its part of y: 4 * rows * keys *
 // cols for a head, half of that if it is causal. Backward computes the scores again and has four
 // products more: 10 * rows * keys * cols. With p[r, n] = e^(score - largest) / sum, of row r's
-// stats (their logarithm would be one number, but its rounding would show in every p of float32),
+// stats (their LSE, largest + log(sum), would be one number, but its rounding would show in every p
+// of float32),
 //
 //   dv = p^T g     dp = g v^T     ds = p * (dp - delta) * scale     dq = ds k     dk = ds^T q
 //
@@ -27,17 +28,18 @@
 // ---- naive: the formula, in three kernels; online: one pass over tiles of keys. Both are in
 // attention_tiles.cuh, each with the flaw that is left.
 //
-// ---- mma: the same on tensor cores, whose products stay in registers as factors of the next ones.
+// ---- mma: the same on tensor cores, whose accumulators are the operands of the next products.
 // Takes 16-bit floats, up to 256 columns, a multiple of 8. Backward is its own from here on: one
 // kernel for dq, and one for dk and dv. Flaw: on Hopper, mma.sync reaches a third of the tensor
 // cores' speed, and each warp copies and reads every tile for itself.
 //
-// ---- wgmma: tensor cores that read shared memory, which TMA fills; a warpgroup of its own asks
-// for it. Flaw: a warpgroup's products wait for its powers.
+// ---- wgmma: warp specialization. A producer warpgroup fills a pipeline of stages by TMA, from
+// which wgmma reads; consumer warpgroups run in ping-pong. Flaw: the products of a warpgroup wait
+// for its softmax.
 //
-// ---- overlap: the next tile's scores are multiplied while powers of this one are taken. Backward
-// is one kernel with five products up to 128 columns. What is left: above that it computes the
-// scores twice (docs/attention.md).
+// ---- overlap: the scores of the next tile are multiplied during the softmax of this one. Backward
+// is one fused kernel with five products up to 128 columns.
+// Flaw: above 128 columns backward computes the scores twice (docs/attention.md).
 
 #define INSTANTIATE(T) INSTANTIATE_ATTENTION(T, Attention)
 FOR_EACH_TYPE(INSTANTIATE)

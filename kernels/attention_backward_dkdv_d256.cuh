@@ -1,8 +1,9 @@
-// dk and dv by wgmma above 128 columns. Registers of a warpgroup do not hold those of 64 keys: so
-// two share the keys. Of a step's scores and slopes each has half of the rows, and of dk and dv
-// half of the columns. p and ds, which both need, go through shared memory.
+// The dK/dV kernel by wgmma for 129 to 256 columns. The accumulators of 64 keys do not fit into the
+// registers of a warpgroup, so two warpgroups share the keys: each has half of the rows of the
+// scores and dp of a step, and half of the columns of dk and dv. p and ds, which both need, go
+// through shared memory.
 //
-// dk and dv of a step go on into the next one, while that one's scores are multiplied.
+// dk and dv of a step overlap with the scores of the next one.
 #pragma once
 
 #include "attention_backward_pipeline.cuh"
@@ -18,7 +19,7 @@ struct DkDvBackwardD256 {
     static constexpr int kBlockBytes = tile_bytes(kBlock, kCols),
                          kStepBytes = tile_bytes(kRows, kCols);
     struct Shared {
-        char x[2][kBlockBytes];                 // k and v, in the end their gradients
+        char x[2][kBlockBytes];                 // k and v, in the epilogue their gradients
         char w[kStages][2][kStepBytes];         // q and g
         char p[kStages][2][box_bytes(kBlock)];  // p and ds, [keys, rows]
         RowInfo infos[kStages][kRows];
@@ -33,7 +34,7 @@ struct DkDvBackwardD256 {
 
 #if HAS_WGMMA
 
-// sums [64, N] += factor [64, w_rows], a tile in shared memory, times w.
+// accum [64, N] += factor [64, w_rows], a tile in shared memory, times w.
 template <class T, int w_rows, int N2>
 __device__ void start_columns(float (&accum)[N2], const char* factor, const char* w) {
 #pragma unroll
@@ -101,7 +102,7 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
             start_rows<T, kCols, S::kBlock, kRows>(scores, shared.x[0], q_tile + first * kTileRow);
             wgmma_fence();
             start_rows<T, kCols, S::kBlock, kRows>(dp, shared.x[1], g_tile + first * kTileRow);
-            wgmma_wait<1>();  // the scores are there, and dk and dv of the step before
+            wgmma_wait<1>();  // the scores, and dk and dv of the previous step, are complete
             if (n > 0) {
                 if (is_first) shared.w_empty[before.stage].arrive();
                 before.next();
@@ -109,7 +110,7 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
             compute_p(scores, scores, scale, row_infos);
             clear_hidden(scores, some, a, shift, key, top);
             accum_to_shared<T, S::kBlock>(p_tile, scores, first);
-            wgmma_wait<0>();  // the slopes are there
+            wgmma_wait<0>();  // dp is complete
             compute_ds(dp, scores, row_infos);
             clear_hidden(dp, some, a, shift, key, top);
             accum_to_shared<T, S::kBlock>(ds_tile, dp, first);
@@ -123,7 +124,7 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
             if (row == steps.high * kRows) row = steps.low * kRows;
         }
         wgmma_wait<0>();
-        consumers_barrier();  // both have read k and v
+        consumers_barrier();  // both warpgroups have read k and v
         const int box = column_boxes * box_bytes(S::kBlock);
         store_gradients<S::kBlock>(maps, a, slice, key, group * S::kOut, shared.x[0] + box,
                                    shared.x[1] + box, dk_accum, dv_accum, dk, dv);

@@ -1,36 +1,36 @@
-// How blocks of a backward pass with five products add to the same sums of dq. The bits of a sum
-// depend on the order of its terms. So the tiles of keys that add to a tile of rows take turns, the
-// first one first: a counter says whose turn it is. A block may only wait for blocks that run
-// already, whatever else is on the GPU. So it finds out which tile it has by a ticket, which it
-// takes when it starts with one: it waits for lower tickets alone.
+// How the blocks of the fused backward pass accumulate dq, deterministically. The bits of a sum
+// depend on the order of its terms, so the tiles of keys add to a tile of rows in a fixed order,
+// the first one first, by a semaphore. A block may only wait for blocks that are already running.
+// So blocks draw their tiles from a counter (DynamicTileScheduler) when they start, and wait for
+// lower tiles only.
 //
-// The steps begin with the last rows. Where it is causal those see all keys: blocks that start
-// together begin together, each a turn behind the one before.
+// The steps begin with the last rows. In causal attention those see all keys: blocks that start
+// together begin together, each one step behind the one before.
 #pragma once
 
 #include "attention_backward_pipeline.cuh"
 
-// In scratch memory, for each tile of 64 rows of a slice and each 64 of its columns: the sums of
-// dq, number i of thread t at i / 4 * 4 * kWarpgroup + 4 * t + i % 4, and how many tiles of keys
-// have added to them. The counters are 0 at first.
+// In scratch memory, for each tile of 64 rows of a slice and each 64 columns: the float
+// accumulators of dq, number i of thread t at i / 4 * 4 * kWarpgroup + 4 * t + i % 4, and a
+// semaphore that counts the tiles of keys that have been added. Semaphores start at 0.
 struct DqAccum {
-    static constexpr int kPart = 64, kNumbers = kPart * kPart;  // columns and numbers of one
+    static constexpr int kPart = 64,
+                         kNumbers = kPart * kPart;  // columns and floats of an accumulator
     float* values;
     int* semaphores;
     int* tile_counter;  // of the scheduler
 
-    // Of so many tiles: counters and tickets.
+    // Scratch ints: one semaphore per tile of accumulators and one tile counter.
     static int64_t ints(int64_t tiles, int cols) { return tiles * (cols / kPart) + 1; }
 };
 
 #if HAS_WGMMA
 
-// Orders copies by TMA to global memory with the loads and stores of a thread, which order those
-// of different blocks.
+// Orders TMA copies to global memory with the loads and stores of this thread.
 __device__ inline void fence_global_copies() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-// A thread waits for its turn to add to some sums, and passes it on when they have what it added.
+// Waits until a semaphore has this value, and releases it to the next tile.
 __device__ inline void semaphore_wait(const int* counter, int turn) {
     int now;
     do {
@@ -44,7 +44,7 @@ __device__ inline void semaphore_release(int* counter, int turn) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
 }
 
-// Adds what shared memory has for sums number `at`, when it is this tile's turn.
+// Adds a tile from shared memory to accumulator `at` when all tiles before it have been added.
 __device__ inline void add_in_order(const DqAccum& to, int64_t at, int turn, const float* from) {
     constexpr int bytes = DqAccum::kNumbers * sizeof(float);
     if (turn == 0) {
@@ -56,7 +56,7 @@ __device__ inline void add_in_order(const DqAccum& to, int64_t at, int turn, con
     semaphore_release(to.semaphores + at, turn);
 }
 
-// Calls f(attention, slice, key, steps) for the tile of a ticket, if it has keys.
+// Calls f(attention, slice, key, steps) for a tile of the scheduler, if it has keys.
 template <int kKeys, int kRows, class Call, class F>
 __device__ void with_tile_of_keys(const Call& whole, const DynamicTileScheduler& scheduler,
                                   int tile_index, F f) {
@@ -67,7 +67,8 @@ __device__ void with_tile_of_keys(const Call& whole, const DynamicTileScheduler&
     if (!Call::kPacked || key < a.keys) f(a, slice, key, steps_of_rows<kKeys, kRows>(a, key));
 }
 
-// Calls f(place) for each step of such a tile: the last rows of all sharers, then those before.
+// Calls f(place) for each step of such a tile: the last rows of all slices of q that share k and v,
+// then the rows before.
 template <int kRows, class Call, class F>
 __device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
     const Place first = a.q_place(slice, 0, 0);
@@ -83,7 +84,8 @@ __device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
 
 constexpr int kConvertThreads = 256;
 
-// A block has 64 rows of a slice, as in row_infos. A thread has eight columns of two of them.
+// Scales and rounds the accumulators to dq. A block has 64 rows of a slice, as in row_infos; a
+// thread has eight columns of two of them.
 template <class T, int kCols, class Call>
 __global__ __launch_bounds__(kConvertThreads) void convert_dq(Call whole, DqAccum dq_accum, T* dq) {
     constexpr int kChunks = kCols / 8, kInPart = DqAccum::kPart / 8;
@@ -95,7 +97,7 @@ __global__ __launch_bounds__(kConvertThreads) void convert_dq(Call whole, DqAccu
     Place place = a.place(slice);
 #pragma unroll
     for (int n = threadIdx.x; n < kChunks * 32; n += kConvertThreads) {
-        const int chunk = n % kChunks, lanes = n / kChunks * 4;  // from this lane on, four
+        const int chunk = n % kChunks, lanes = n / kChunks * 4;  // of four lanes
         const int64_t at = first + chunk / kInPart;
         const float* const from =
             dq_accum.values + at * DqAccum::kNumbers + (chunk % kInPart * kWarpgroup + lanes) * 4;

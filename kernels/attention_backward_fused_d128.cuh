@@ -1,8 +1,8 @@
-// The backward pass of attention by wgmma with five products, where attention_backward_wgmma.cuh
-// has seven. A block has a tile of keys. Its dk and dv stay in registers, and its share of dq is
-// added by TMA to sums in global memory (attention_backward_dq_accum.cuh), as float, that a second
-// kernel scales and rounds. This is for 65 to 128 columns; attention_backward_fused_d64.cuh is for
-// fewer.
+// The fused backward pass by wgmma for 65 to 128 columns: dq, dk and dv in one kernel with five
+// products, where attention_backward_wgmma.cuh has two kernels and seven. A block has a tile of
+// keys. Its dk and dv stay in registers; its part of dq is added by TMA to float accumulators in
+// global memory (attention_backward_dq_accum.cuh), which a second kernel scales and rounds.
+// attention_backward_fused_d64.cuh is for fewer columns.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@ struct FusedBackwardD128 {
     static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
     static constexpr int kBlock = 64 * kConsumers, kRows = 64;  // keys of a tile, rows of a step
     static constexpr int kStages = 2;                           // of q and g, and of dq
-    static constexpr bool kPersistent = false;  // whether a block takes ticket after ticket
+    static constexpr bool kPersistent = false;                  // one tile per block
     static constexpr int kBlockBytes = tile_bytes(kBlock, kCols),
                          kStepBytes = tile_bytes(kRows, kCols);
-    // A warpgroup has all of a step's rows of dq, and half of the columns.
+    // A warpgroup has all rows of dq of a step, and half of the columns.
     static constexpr int kOut = kCols / kConsumers, kDsOfGroup = 0;
     struct Shared {
-        char x[2][kBlockBytes];          // k and v, in the end their gradients
+        char x[2][kBlockBytes];          // k and v, in the epilogue their gradients
         char w[kStages][2][kStepBytes];  // q and g
-        char ds[2][box_bytes(kBlock)];   // [keys, rows]: one is read while the next is written
+        char ds[2][box_bytes(kBlock)];   // [keys, rows], double buffered
         float dq[kStages][kConsumers][DqAccum::kNumbers];
         RowInfo infos[kStages][kRows];
         Mbarrier x_full, w_full[kStages], w_empty[kStages];
@@ -42,7 +42,7 @@ struct FusedBackwardD128 {
 
 #if HAS_WGMMA
 
-// One thread asks for k, v, and q and g of each step.
+// The producer thread: loads k, v, and q and g of each step.
 template <int kCols, class Shared, class Call>
 __device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call& a,
                            const RowInfo* infos, int64_t slice, int key, Steps steps) {
@@ -56,7 +56,7 @@ __device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call&
     });
 }
 
-// Another one adds what each step has for a part of dq.
+// Another thread adds a part of the dq of each step.
 template <int kCols, class Shared, class Call>
 __device__ void add_steps(Shared& shared, int part, const Call& a, const DqAccum& to, int64_t slice,
                           int key, Steps steps) {
@@ -112,7 +112,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
         const int top = key + group * 64;
         char* const k_tile = shared.x[0] + group * box_bytes(64);
         char* const v_tile = k_tile + S::kBlockBytes;
-        const int column = group * S::kOut;  // the first of this warpgroup's part of dq
+        const int column = group * S::kOut;  // the first column of this warpgroup's part of dq
         const char* const k_columns =
             shared.x[0] + column / 64 * box_bytes(S::kBlock) + column % 64 * int(sizeof(T));
         StepRegisters<S, kCols> regs;
@@ -129,7 +129,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
         if constexpr (Call::kPacked)
             clear_tail<S::kBlock, kCols, S::kConsumers>(shared.x[0], a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
-        consumers_barrier();  // both have read k
+        consumers_barrier();  // both warpgroups have read k
         store_gradients<S::kBlock>(
             maps, a, slice, top, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum, dk, dv);
     });
@@ -138,7 +138,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
 
 // ---- on the host
 
-// Is there a backward pass with five products for so many columns?
+// Whether the fused backward pass exists for so many columns.
 constexpr bool has_fused_backward(int64_t cols) { return cols <= 128; }
 
 template <int kCols>
@@ -160,7 +160,7 @@ bool can_backward_fused() {
     } else {
         using S = FusedBackward<kCols>;
         const auto kernel = fused_backward<T, kCols, Call>();
-        cudaFuncAttributes compiled = {};  // whose static shared memory counts, too
+        cudaFuncAttributes compiled = {};  // static shared memory counts, too
         return has_wgmma(kernel, S::kThreads) &&
                cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
                S::kBytes + int(compiled.sharedSizeBytes) <= shared_bytes();
@@ -173,7 +173,7 @@ int64_t all_row_tiles(const Call& a) {
     return a.slices() * a.row_tiles(64);
 }
 
-// Numbers of scratch memory, besides those for infos.
+// Floats of scratch memory besides those for infos.
 template <int kCols, class Call>
 int64_t fused_scratch(const Call& a) {
     const int64_t tiles = all_row_tiles(a);
@@ -181,8 +181,8 @@ int64_t fused_scratch(const Call& a) {
 }
 
 // How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
-// sums of dq. Where it is causal there are so many that some eight blocks of a slice start
-// together, or fewer where each of them lasts longer: more would wait for each other too long.
+// dq accumulators. In causal attention at least so many that about eight blocks of a slice start
+// together: more would wait for each other too long.
 template <class Call>
 int64_t slices_at_once(const Call& a) {
     constexpr int64_t room = 24 << 20;
@@ -191,7 +191,7 @@ int64_t slices_at_once(const Call& a) {
     return std::max(count, ceil_div<int64_t>(multiprocessors(), 8) / a.q_slices_per_kv());
 }
 
-// False: TMA does not take the tensors.
+// False if TMA cannot read or write the tensors.
 template <class T, int kCols, class Call>
 bool launch_backward_fused(const Call& a, const T* g, const T* q, const T* k, const T* v,
                            const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,

@@ -1,8 +1,8 @@
-// The backward pass of attention by wgmma with five products, up to 64 columns. As above them
-// (attention_backward_fused_d128.cuh) a block has a tile of keys, and adds to sums of dq. But a
-// step has 128 rows, so that each warpgroup has all columns of dq for half of them: products with
-// fewer columns read more than shared memory can give. And a block stays, and takes ticket after
-// ticket: while a tile ends, k and v of the next one are on their way, and its first rows.
+// The fused backward pass by wgmma for up to 64 columns: dq, dk and dv in one kernel. As for more
+// columns (attention_backward_fused_d128.cuh) a block has a tile of keys and adds to float
+// accumulators of dq. But a step has 128 rows, so that each warpgroup has all columns of dq for
+// half of them, because products with fewer columns are bound by shared memory. And blocks are
+// persistent: during the epilogue of a tile, k and v of the next one and its first rows are loaded.
 #pragma once
 
 #include "attention_backward_fused_step.cuh"
@@ -14,16 +14,16 @@ struct FusedBackwardD64 {
     static constexpr int kBlock = 64 * kConsumers;  // keys of a tile
     static constexpr int kRows = 128;               // of a step
     static constexpr int kTiles = 2, kStages = 2;   // of k and v, and of q and g
-    // A warpgroup has half of a step's rows of dq, and all columns. kDsOfGroup: from ds of one such
-    // half to the other's.
+    // A warpgroup has half of the rows of dq of a step, and all columns. kDsOfGroup: the offset
+    // from the ds of one half to the other.
     static constexpr int kOut = kCols, kDsOfGroup = box_bytes(kBlock);
     static constexpr bool kPersistent = true;
     static constexpr int kBlockBytes = tile_bytes(kBlock, kCols),
                          kStepBytes = tile_bytes(kRows, kCols);
     struct Shared {
-        char x[kTiles][2][kBlockBytes];         // k and v, in the end their gradients
+        char x[kTiles][2][kBlockBytes];         // k and v, in the epilogue their gradients
         char w[kStages][2][kStepBytes];         // q and g
-        char ds[2][tile_bytes(kBlock, kRows)];  // [keys, rows]: one is read, the next is written
+        char ds[2][tile_bytes(kBlock, kRows)];  // [keys, rows], double buffered
         float dq[kConsumers][DqAccum::kNumbers];
         RowInfo infos[kStages][kRows];
         int tile_indices[2];
@@ -31,7 +31,7 @@ struct FusedBackwardD64 {
         Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
         Mbarrier dq_full[kConsumers], dq_empty[kConsumers];
         __device__ void init() {
-            for (int i = 0; i < 2; ++i) {  // read by those that multiply and those that add
+            for (int i = 0; i < 2; ++i) {  // read by consumers and by the threads that add
                 tile_index_full[i].init(), tile_index_empty[i].init(2 * kConsumers);
             }
             for (int i = 0; i < kTiles; ++i) x_full[i].init(), x_empty[i].init(kConsumers);
@@ -40,14 +40,14 @@ struct FusedBackwardD64 {
                 dq_full[part].init(kWarpgroup / kWarp), dq_empty[part].init();
         }
     };
-    // It begins where a tile may, for the kernel has no static shared memory before it: there is no
-    // room for moving it.
+    // Dynamic shared memory begins aligned, as the kernel has no static shared memory. There is no
+    // room for alignment.
     static constexpr int kBytes = sizeof(Shared);
 };
 
 #if HAS_WGMMA
 
-// One thread takes tickets, tells them to the others, and asks for each tile's k and v, and for q
+// The producer thread draws tiles, publishes their indices, and loads k and v of each tile and q
 // and g of each step.
 template <int kCols, class Shared, class Call>
 __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Call& whole,
@@ -79,7 +79,7 @@ __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Ca
     }
 }
 
-// Two others add what each step has for dq, each of 64 rows.
+// Two threads add the dq of each step, 64 rows each.
 template <int kCols, class Shared, class Call>
 __device__ void add_tiles(Shared& shared, int part, const Call& whole,
                           const DynamicTileScheduler& scheduler, const DqAccum& to) {
@@ -155,7 +155,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         shared.x_full[tiles.stage].wait(tiles.phase);
         if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
-        consumers_barrier();  // both have read k
+        consumers_barrier();  // both warpgroups have read k
         store_gradients<S::kBlock>(
             maps, a, slice, top, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();

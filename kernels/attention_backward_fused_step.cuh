@@ -1,17 +1,17 @@
-// A step of attention's backward pass by wgmma with five products, as its kernel for up to 64
-// columns (attention_backward_fused_d64.cuh) and the one for more
-// (attention_backward_fused_d128.cuh) have it.
+// One step of the fused backward pass by wgmma, which computes dq, dk and dv in one kernel with
+// five products. Its kernels are attention_backward_fused_d64.cuh and
+// attention_backward_fused_d128.cuh.
 //
 // As in backward_kv_wgmma the scores are k q^T, of 64 keys for each warpgroup. ds goes through
-// shared memory, where the other warpgroup finds it: dq needs the ds of all keys.
+// shared memory to the other warpgroup, because dq needs the ds of all keys.
 #pragma once
 
 #include "attention_backward_dq_accum.cuh"
 
 #if HAS_WGMMA
 
-// What a warpgroup that multiplies has in registers: dk and dv of its 64 keys; and of a step its
-// part of dq, S::kOut columns wide, and the rest.
+// The registers of a consumer warpgroup: the accumulators of dk and dv for its 64 keys, and for a
+// step those of its part of dq, S::kOut columns wide, and the rest.
 template <class S, int kCols>
 struct StepRegisters {
     static constexpr int kBoxes = S::kRows / 64;
@@ -20,12 +20,12 @@ struct StepRegisters {
     uint32_t p[kBoxes][16], ds[kBoxes][16];
 };
 
-// And in shared memory: its 64 keys, and of the block's k the columns that its part of dq has.
+// Its tiles in shared memory: its 64 keys, and the columns of k for its part of dq.
 struct KeyTiles {
     const char *k, *v, *k_of_q;
 };
 
-// Where it leaves its part of dq for the thread that adds it, once the one before has been read.
+// The buffer through which it hands its part of dq to the thread that adds it.
 struct DqBuffer {
     float* to;
     Mbarrier &empty, &full;
@@ -39,9 +39,9 @@ __device__ Floats<boxes * N>& all(float (&x)[boxes][N]) {
     return reinterpret_cast<Floats<boxes * N>&>(x);
 }
 
-// A step of S::kRows rows, from `row` on, of whose second 64 there may be none. q, g and infos are
-// in the ring's stage. ds: [keys, rows], of all keys of the block. The keys begin with `key`;
-// shift: a.keys - a.rows. When this returns dq is there, and dk goes on.
+// Computes a step of S::kRows rows, from `row` on, the second 64 of which may not exist. q, g and
+// infos are in this pipeline stage. ds: [keys, rows], of all keys of the block, which begin at
+// `key`; shift: a.keys - a.rows. On return dq is complete, and dk is still running.
 template <class T, class S, int kCols, class Shared, class Call>
 __device__ void multiply_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, Shared& shared,
                               const PipelineState<S::kStages>& pipe, char* ds, const Call& a,
@@ -50,7 +50,7 @@ __device__ void multiply_step(StepRegisters<S, kCols>& regs, const KeyTiles& til
     char* const q = shared.w[pipe.stage][0];
     char* const g = q + S::kStepBytes;
     const RowInfo* const infos = shared.infos[pipe.stage];
-    // There may be no such key, or row, and p anything: but nothing times k must be 0 in dq.
+    // Rows and keys past the end must contribute exactly 0 to dQ, so zero P there.
     bool some[kBoxes];
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
@@ -71,15 +71,15 @@ __device__ void multiply_step(StepRegisters<S, kCols>& regs, const KeyTiles& til
     start_rows<T, kCols, kBlock>(all(regs.scores), tiles.k, q);
     wgmma_fence();
     start_rows<T, kCols, kBlock>(all(regs.dp), tiles.v, g);
-    wgmma_wait<1>();  // the scores are there
+    wgmma_wait<1>();  // the scores are complete
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
         compute_p(regs.scores[box], regs.scores[box], scale, infos + box * 64);
         clear_some(regs.scores[box], box);
     }
-    wgmma_wait<0>();  // the slopes are there
+    wgmma_wait<0>();  // dp is complete
 #pragma unroll
-    for (int box = 0; box < kBoxes; ++box) {  // dv goes on while ds is taken
+    for (int box = 0; box < kBoxes; ++box) {  // dv runs while ds is computed
         as_factor<T>(regs.p[box], regs.scores[box]);
         wgmma_fence();
         start_columns<T, 64>(regs.dv_accum, regs.p[box], g + box * box_bytes(64));
@@ -115,7 +115,7 @@ __device__ void store_dq(const DqBuffer& place, const float (&dq_accum)[N]) {
     if (threadIdx.x % kWarp == 0) place.full.arrive();
 }
 
-// All of a step: its products, dq to its place, and then q and g are no longer needed.
+// Runs a whole step: the products, the hand-over of dq, and the release of q and g.
 template <class T, class S, int kCols, class Shared, class Call>
 __device__ void run_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, Shared& shared,
                          PipelineState<S::kStages>& pipe, int& ds_stage, const DqBuffer& dq,
@@ -129,13 +129,14 @@ __device__ void run_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, S
     ds_stage ^= 1;
 }
 
-// Calls step(row) for each step of a tile of keys, as for_each_step has them. One loop: of two,
-// ptxas would compute which rows see which keys before the inner one, whether or not all do.
+// Calls step(row) for each step of a tile of keys, in the order of for_each_step. It is one loop
+// because with two, ptxas computes the mask limits before the inner one, even where no mask is
+// needed.
 template <int kRows, class Call, class F>
 __device__ void for_each_row_of_steps(const Call& a, Steps steps, F step) {
     const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
     int row = (steps.high - 1) * kRows,
-        q_slices_left = int(a.q_slices_per_kv());  // left with these rows
+        q_slices_left = int(a.q_slices_per_kv());  // of these rows
     for (int n = 0; n < count; ++n) {
         step(row);
         if (--q_slices_left == 0) q_slices_left = int(a.q_slices_per_kv()), row -= kRows;

@@ -1,5 +1,5 @@
-// What the kernels of attention's backward pass by wgmma share: how a block gets a tile and, step
-// after step, what it is multiplied with.
+// What the backward kernels by wgmma share: tiles, pipeline loads, and the softmax gradient of a
+// step.
 #pragma once
 
 #include "attention_wgmma_tiles.cuh"
@@ -11,7 +11,7 @@ struct BackwardMaps {
 
 #if HAS_WGMMA
 
-// A tile of two tensors: rows from `row` on.
+// Loads a tile of two tensors, rows from `row` on.
 template <int rows, int kCols>
 __device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& other, int row,
                           int64_t head, int64_t batch, Mbarrier& full) {
@@ -23,12 +23,12 @@ __device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& o
     }
 }
 
-// Steps of so many rows: from number low on, and before number high.
+// A range of steps: from number low on, before number high.
 struct Steps {
     int low, high;
 };
 
-// Those whose rows see one of kKeys keys, from `key` on.
+// The steps whose rows see one of kKeys keys, from `key` on.
 template <int kKeys, int kRows, class Call>
 __device__ Steps steps_of_rows(const Call& a, int key) {
     const int64_t shift = a.keys - a.rows;
@@ -40,8 +40,8 @@ __device__ Steps steps_of_rows(const Call& a, int key) {
     return {low, high > low ? high : low};
 }
 
-// Calls f(attention, slice, key, steps) for one tile of keys after the other that a block has, from
-// `key` on. The steps are those of each sharer.
+// Calls f(attention, slice, key, steps) for each tile of keys of a block, from `key` on. Every
+// slice of q that shares these keys has the same steps.
 template <int kKeys, int kRows, class Call, class F>
 __device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler, F f) {
     scheduler.for_each<true>([&](int64_t number, int64_t slice) {
@@ -53,17 +53,18 @@ __device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& sc
     });
 }
 
-// Asks for q, g and infos of a step, when the one before in this stage has been read.
+// The producer: loads q, g and infos of a step when its stage has been released.
 template <int kRows, int kCols, class Shared, int kStages, class Call>
 __device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const BackwardMaps& maps,
                           const RowInfo* infos, const Call& a, const Place& place) {
     const int i = pipe.stage;
     shared.w_empty[i].wait(pipe.phase ^ 1);
-    tma_writes_done();  // the threads' reads of infos come first
+    tma_writes_done();  // orders the threads' reads of infos before the load
     shared.w_full[i].arrive_expect_tx(2 * tile_bytes(kRows, kCols) + sizeof(shared.infos[i]));
     load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row), place.head,
                             place.batch, shared.w_full[i]);
-    // Infos end after 64 rows, maybe in the midst of a step: others stand in the place of the rest.
+    // Infos end on a multiple of 64 rows, maybe in the middle of a step; the first ones stand in
+    // for the rest.
     const RowInfo* const from = infos + info_at(a, place);
     for (int row = 0; row < kRows; row += 64)
         bulk_load(shared.infos[i] + row, row == 0 || place.row + row < a.rows ? from + row : from,
@@ -71,7 +72,7 @@ __device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const Ba
     pipe.next();
 }
 
-// Of scores [64 keys, rows], as a product leaves them: p, and ds of slopes. its: infos of the rows.
+// p from scores [64 keys, rows], and ds from dp. row_infos: of the rows.
 template <int N>
 __device__ void compute_p(float (&p)[N], const float (&scores)[N], float scale,
                           const RowInfo* row_infos) {
@@ -85,9 +86,9 @@ __device__ void compute_ds(float (&dp)[N], const float (&p)[N], const RowInfo* r
     for (int i = 0; i < N; ++i) dp[i] = p[i] * (dp[i] - row_infos[column_of(i)].delta);
 }
 
-// Sets to 0 what of 64 keys, from `key` on, rows from `row` on do not see; and all of keys from
-// `keys` on, or rows from `rows` on, which are not there: their p may be anything. some: whether
-// there is any of this. shift: a.keys - a.rows.
+// Zeroes the elements of 64 keys, from `key` on, that rows from `row` on do not see, and those of
+// keys from `keys` on and rows from `rows` on, which do not exist and whose p is arbitrary. some:
+// whether there are any. shift: a.keys - a.rows.
 constexpr int64_t kNoEnd = INT64_MAX;
 template <int N, class Call>
 __device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t shift, int key,
@@ -105,13 +106,13 @@ __device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t sh
     keep_columns(x, begin, end, 0);
 }
 
-// For all threads that multiply.
+// A barrier of all consumer threads.
 __device__ inline void consumers_barrier() {
     asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");
 }
 
-// Writes dk and dv of a warpgroup's 64 keys, from `top` on, and of the columns from `column` on,
-// by way of where their k and v were.
+// The epilogue: writes dk and dv of a warpgroup's 64 keys, from `top` on, and of the columns from
+// `column` on, through the shared memory of its k and v.
 template <int kBlock, class T, class Call, int N2>
 __device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int top,
                                 int column, char* k_tile, char* v_tile, float (&dk_accum)[N2],
@@ -142,8 +143,8 @@ __device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t
 
 // ---- on the host
 
-// Does TMA take the tensors? Maps of the inputs in boxes of so many rows and keys, and of the
-// results.
+// Makes the tensor maps of the inputs, in boxes of so many rows and keys, and of the results; false
+// if TMA cannot read or write the tensors.
 template <class T, class Call>
 bool map_inputs(BackwardMaps& maps, const Call& a, const T* g, const T* q, const T* k, const T* v,
                 int rows, int keys) {

@@ -1,18 +1,18 @@
-// The backward pass of attention by wgmma: dq for tiles of rows, and dk and dv for tiles of keys,
-// in two kernels, so that nobody adds to what another one writes. Both compute scores and slopes,
-// s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
-// blocks. That takes atomics, in another order on every run, or blocks that wait for each other
-// (attention_backward_fused_d128.cuh).
-// dk and dv above 128 columns are in attention_backward_dkdv_d256.cuh.
+// The backward pass by wgmma in two kernels, one for dq with tiles of rows, and one for dk and dv
+// with tiles of keys, so that no sum crosses blocks. Both compute the scores and dp, q k^T and g
+// v^T: seven products, where the fused kernel needs five, but has to accumulate dq over blocks, by
+// atomics in a different order on every run or by blocks that wait for each other
+// (attention_backward_fused_d128.cuh). dk and dv above 128 columns are in
+// attention_backward_dkdv_d256.cuh.
 //
-// While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
-// takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
-// whose steps have fewer keys, and for dk and dv but at 128 columns. There they multiply dv
-// meanwhile. dq of a step always goes on into the next one.
+// While a warpgroup computes p of a step, the tensor cores compute its dp; and while it computes
+// ds, they compute the next scores, where there are registers for them: for dq above 64 columns,
+// whose steps have fewer keys, and for dk and dv except at 128 columns. There they compute dv
+// meanwhile. dq of a step always overlaps with the next step.
 //
-// ptxas has to see that nobody touches the registers of a product that goes on. It follows that
-// through a loop only if what it reads there was begun in the same round: else it lets each product
-// end before the next one begins, and says "serialized".
+// ptxas must be able to prove that the registers of a running product are not touched. It can do so
+// through a loop only if the product was issued in the same iteration; otherwise it waits for each
+// product before the next one and reports "serialized".
 #pragma once
 
 #include "attention_backward_dkdv_d256.cuh"
@@ -22,18 +22,18 @@ struct WgmmaBackward {
     static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
     static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
     static constexpr int kBlock = 64 * kConsumers;  // rows, or keys, of a block's tile
-    // Keys of a step of dq, and rows of one of dk and dv: registers have to hold its scores, and
-    // shared memory has to hold three steps.
+    // Keys of a step of dq, and rows of a step of dk and dv: limited by registers for the scores,
+    // and by shared memory for three stages.
     static constexpr int kKeys = kCols > 128 ? 32 : kCols > 64 ? 64 : 128;
     static constexpr int kRows = 64;
-    // Whether registers have room for the scores of the next step, too.
+    // Whether there are registers for the scores of the next step, too.
     static constexpr bool kAheadOfQ = kCols > 64, kAheadOfKv = kCols != 128;
     static constexpr int kTiles = kCols > 128 ? 1 : 2, kStages = 3;
     static constexpr int kBlockBytes = tile_bytes(kBlock, kCols);
     template <int kStep, int kReaders>
     struct Shared {
         static constexpr int kStepBytes = tile_bytes(kStep, kCols);
-        char x[kTiles][2][kBlockBytes];  // q and g, or k and v; in the end their gradients
+        char x[kTiles][2][kBlockBytes];  // q and g, or k and v; in the epilogue their gradients
         char w[kStages][2][kStepBytes];  // the other two
         RowInfo infos[kStages][kStep];
         Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
@@ -90,7 +90,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     PipelineState<S::kStages> pipe, before;
     const auto multiply = [&](const auto& a, Place place, int begin, int end) {
         const int top = int(place.row) + group * 64;
-        const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
+        const int last = int(a.end_key(top)),
+                  first = int(a.first_key(top + 63));  // all rows see these
         char* const q_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
         char* const g_tile = q_tile + S::kBlockBytes;
         RowInfo info[2];
@@ -117,14 +118,14 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
             if constexpr (!S::kAheadOfQ) start_scores(key);
             wgmma_fence();
             start_rows<T, kCols, S::kBlock>(dp, g_tile, k_tile + M::kStepBytes);
-            if constexpr (!S::kAheadOfQ) wgmma_wait<1>();  // the scores are there
+            if constexpr (!S::kAheadOfQ) wgmma_wait<1>();  // the scores are complete
 #pragma unroll
             for (int i = 0; i < kKeys / 2; ++i)
                 p[i] = quick_power_of_2(fmaf(scores[i], scale, -info[i / 2 % 2].lse_log2));
             pipe.next();
             if constexpr (S::kAheadOfQ && !is_last.value) {
                 start_scores(key + kKeys);
-                wgmma_wait<1>();  // the slopes are there, and dq of the step before
+                wgmma_wait<1>();  // dp is complete, and dq of the step before
             } else {
                 wgmma_wait<0>();
             }
@@ -179,7 +180,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
 #endif
 }
 
-// The scores are k q^T here: so p and ds have the rows of dv and dk.
+// The scores are k q^T here, so that p and ds have the rows of dv and dk.
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
@@ -243,7 +244,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             row += kRows;
             if (row == steps.high * kRows) row = steps.low * kRows;
         };
-        // With kAheadOfKv the scores of this step are there, and in the end those of the next one.
+        // With kAheadOfKv the scores of this step are complete on entry, and those of the next one
+        // on return.
         const auto step = [&](auto is_last) {
             char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + M::kStepBytes;
             const RowInfo* const row_infos = shared.infos[pipe.stage];
@@ -253,14 +255,14 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             if constexpr (!S::kAheadOfKv) start_scores();
             wgmma_fence();
             start_rows<T, kCols, S::kBlock>(dp, v_tile, g_tile);
-            if constexpr (!S::kAheadOfKv) wgmma_wait<1>();  // the scores are there
+            if constexpr (!S::kAheadOfKv) wgmma_wait<1>();  // the scores are complete
             compute_p(powers, scores, scale, row_infos);
             clear_hidden(powers, some, a, shift, top, step_row);
             as_factor<T>(p, powers);
             next();
             if constexpr (S::kAheadOfKv && !is_last.value) {
                 start_scores();
-                wgmma_wait<1>();  // the slopes are there
+                wgmma_wait<1>();  // dp is complete
             } else {
                 wgmma_wait<0>();
             }
@@ -293,7 +295,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
 
 // ---- on the host
 
-// Who has dk and dv of so many columns.
+// The dK/dV kernel for head size kCols.
 template <int kCols>
 using DkDvBackward =
     std::conditional_t<(kCols > 128), DkDvBackwardD256<kCols>, WgmmaBackward<kCols>>;
@@ -316,7 +318,7 @@ bool can_backward_wgmma() {
            (of_q > of_kv ? of_q : of_kv) + kTileAlign <= size_t(shared_bytes());
 }
 
-// False: TMA does not take the tensors.
+// False if TMA cannot read or write the tensors.
 template <class T, int kCols, class Call>
 bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, const T* v,
                            const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,

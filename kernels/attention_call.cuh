@@ -1,4 +1,4 @@
-// What a call of attention is made of: sizes, strides, and which keys a row of q sees.
+// The parameters of attention: sizes, strides, and the mask.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@ struct Place {
     int64_t batch, head, row;
 };
 
-// Is heads a multiple of kv_heads, so that each of those serves as many?
+// Whether heads is a multiple of kv_heads (grouped-query attention, GQA).
 inline bool divides(int64_t kv_heads, int64_t heads) {
     return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
 }
@@ -26,29 +26,30 @@ struct Attention {
     double scale;
     Strides q, k, v, y, g, dq, dk, dv;  // stats are contiguous
 
-    // left or right of so many keys; of -1, or of more than there are, it is as good as no limit.
+    // left or right as a number of keys; -1, or more than there are, means no limit.
     __host__ __device__ int64_t limit(int64_t count) const {
         return count < 0 || count > rows + keys ? rows + keys : count;
     }
 
     __host__ __device__ int64_t slices() const { return batches * heads; }
     __host__ __device__ int64_t kv_slices() const { return kv_batches * kv_heads; }
-    // Of a slice of q, and of one of k and v.
+    // Rows of a slice of q, and of k and v, in memory.
     __host__ __device__ int64_t all_rows() const { return rows; }
     __host__ __device__ int64_t all_keys() const { return keys; }
 
     // Tiles of `size` rows, or keys, that a slice is cut into.
     __host__ __device__ int64_t row_tiles(int size) const { return (rows + size - 1) / size; }
     __host__ __device__ int64_t key_tiles(int size) const { return (keys + size - 1) / size; }
-    // The attention that such a tile of a slice is part of; `tile` becomes its number there.
+    // The attention that a tile of a slice belongs to; `tile` becomes its number there.
     __device__ const Attention& of_rows(int64_t&, int) const { return *this; }
     __device__ const Attention& of_keys(int64_t&, int) const { return *this; }
 
-    // Heads of q that share a head of k and v: those of one batch, and slices of all batches.
+    // GQA: heads of q per head of k and v in a batch, and slices of q per slice of k and v over all
+    // batches.
     __host__ __device__ int64_t group() const { return heads / kv_heads; }
     __host__ __device__ int64_t q_slices_per_kv() const { return batches / kv_batches * group(); }
 
-    // The keys that a row sees: from first_key, and before end_key. None if that is not larger.
+    // The keys that a row sees: from first_key on, before end_key; none if that is not larger.
     __host__ __device__ int64_t first_key(int64_t row) const {
         const int64_t first = row + keys - rows - left;
         return first > 0 ? first : 0;
@@ -61,7 +62,7 @@ struct Attention {
         return key >= first_key(row) && key < end_key(row);
     }
 
-    // Of all that a tile of rows or keys needs to know, what is not the same for the whole call.
+    // The part of the parameters that depends on the sequence of a tile.
     struct Sequence {};
     __device__ const Attention& with(const Sequence&) const { return *this; }
 
@@ -69,28 +70,28 @@ struct Attention {
     __host__ __device__ Place place(int64_t slice) const {
         return {slice / heads, slice % heads, 0};
     }
-    // A row of number `which` of those slices that see the keys of a slice of k and v.
+    // A row of slice `which` of those slices of q that share a slice of k and v.
     __host__ __device__ Place q_place(int64_t kv_slice, int64_t which, int64_t row) const {
         return {kv_slice / kv_heads + which / group() * kv_batches,
                 kv_slice % kv_heads * group() + which % group(), row};
     }
-    // The same row among those of all these slices.
+    // The same row, counted over all these slices.
     __host__ __device__ int64_t row_among_q_slices(int64_t which, int64_t row) const {
         return which * rows + row;
     }
 
-    // The number of a row of q in stats.
+    // The index of a row of q in stats.
     __host__ __device__ int64_t line(Place p) const {
         return (p.batch * heads + p.head) * rows + p.row;
     }
 
-    // A row, or a key, among those of its slice in memory, as TMA counts them.
+    // The TMA coordinate of a row, or a key.
     __device__ int row_coordinate(int64_t row) const { return int(row); }
     __device__ int key_coordinate(int64_t key) const { return int(key); }
-    // The same for what is kept for each row and begins on whole tiles of 64 rows.
+    // The same for per-row values whose sequences begin on multiples of 64 rows.
     __device__ int64_t padded_row(int64_t row) const { return row; }
 
-    // Where rows begin, in elements.
+    // The offset of a row, in elements.
     __host__ __device__ static int64_t at(const Strides& strides, Place p) {
         return p.batch * strides.batch + p.head * strides.head + p.row * strides.row;
     }
@@ -103,22 +104,22 @@ struct Attention {
     }
 };
 
-// Sequences one after the other: q [tokens, heads, cols], and k and v with tokens of their own.
-// Sequence i has the rows from row_begins[i] on and before row_begins[i + 1], and its keys alike.
-// Here batches is 1, and a slice is a head with all sequences. rows and keys are the most of a
-// sequence; but those of one sequence in what of_rows and of_keys return, where places, rows and
-// keys are counted from that sequence's first.
+// Packed sequences: q [tokens, heads, cols], and k and v with tokens of their own. Sequence i has
+// the rows from row_begins[i] on and before row_begins[i + 1], and its keys likewise. batches is 1,
+// and a slice is a head with all sequences. rows and keys are the longest sequence's; in the
+// results of of_rows and of_keys they are those of one sequence, and places, rows and keys count
+// from its first token.
 struct PackedAttention : Attention {
     static constexpr bool kPacked = true;
     int64_t sequences, tokens, kv_tokens;
     const int32_t *row_begins, *key_begins;  // [sequences + 1], none decreases, up to the tokens
-    int32_t* tile_counter;  // how many tiles of rows blocks have asked for beside their first ones
+    int32_t* tile_counter;  // of the dynamic scheduler: tiles drawn beside the first of each block
     int64_t row_begin, key_begin, padded_begin;  // of a sequence
 
     __host__ __device__ int64_t all_rows() const { return tokens; }
     __host__ __device__ int64_t all_keys() const { return kv_tokens; }
 
-    // No sequence is longer than its share of these tiles; some tiles may have no row.
+    // Tiles of a slice, an upper bound; some may have no row.
     __host__ __device__ int64_t row_tiles(int size) const { return tiles(tokens, size); }
     __host__ __device__ int64_t key_tiles(int size) const { return tiles(kv_tokens, size); }
     __device__ PackedAttention of_rows(int64_t& tile, int size) const {
@@ -163,15 +164,15 @@ struct PackedAttention : Attention {
     __host__ __device__ int64_t tiles(int64_t count, int size) const {
         return sequences ? count / size + sequences : 0;
     }
-    // The number of sequence i's first tile. As many follow as its rows need, before the next
-    // sequence's: rounding down takes less than a tile from a difference, and i adds one. So nobody
-    // has to add up the tiles of the sequences before.
+    // The number of sequence i's first tile, with enough numbers before that of the next sequence:
+    // rounding down takes less than a tile from a difference, and i adds one. So no prefix sum of
+    // tiles is needed.
     __device__ static int64_t first_tile(const int32_t* begins, int64_t i, int size) {
         return (begins[i] - begins[0]) / size + i;
     }
     __device__ PackedAttention sequence_of_tile(const int32_t* begins, int64_t& tile,
                                                 int size) const {
-        int64_t i = 0;  // the last one whose first tile is not past this one
+        int64_t i = 0;  // the last sequence whose first tile is not past this one
         for (int64_t end = sequences; end - i > 1;) {
             const int64_t middle = (i + end) / 2;
             if (first_tile(begins, middle, size) <= tile) {

@@ -75,17 +75,18 @@ __global__ __launch_bounds__(kThreads) void decode_naive(Decode d, const T* q, c
     }
 }
 
-// ---- split: the rows of q that share a head of k and v (its group's heads, with their queries)
-// are in one block, which reads k and v once for up to kRows of them. The tokens of a sequence are
-// cut into `splits` parts of one length, with a block for each: it writes sums, their largest score
-// and their sum of powers to `parts`, and a second kernel combines those in a fixed order.
+// ---- split: split-KV. The rows of q that share a head of k and v (its group's heads, with their
+// queries) are in one block, which reads k and v once for up to kRows of them. The tokens of a
+// sequence are cut into `splits` equal ranges, with a block for each: it writes accumulators, their
+// largest score and their sum of exponentials to `partials`, and a second kernel combines those in
+// a fixed order.
 //
-// kLanes lanes of a warp read a row of k or v, a vector of 16 bytes each, and go through every so
-// many keys alone, kAtOnce of them at a time, which are in flight together: of eight rows with four
-// keys, registers would spill.
-// Flaw: the products of a key take its lanes twice as long as memory takes to bring it.
+// kLanes lanes of a warp read a row of k or v, 16 bytes each, and process every n-th key alone,
+// with kAtOnce keys in flight: with eight rows and four keys, registers would spill.
+// Flaw: the
+// arithmetic of a key takes twice as long as memory takes to load it.
 
-// warp_sum over each group of kLanes lanes, without the steps that add nothing: it is done for
+// warp_sum over each group of kLanes lanes, without the steps that add nothing, because it runs for
 // every key.
 template <int kLanes>
 __device__ float lanes_sum(float value) {
@@ -100,7 +101,7 @@ struct RowPartial {
     float accum[kRows][V] = {};
     OnlineSoftmax<T> soft[kRows];
 
-    // Takes in the same columns of another lane, whose number differs in one bit.
+    // Combines with another lane that has the same columns, whose number differs in one bit.
     __device__ void combine_lanes(int bit) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -211,7 +212,7 @@ __global__ __launch_bounds__(kThreads) void decode_split(
 template <class T>
 using DecodeKernel = void (*)(Decode, const T*, const T*, const T*, T*, Acc<T>*, int);
 
-// How a call is cut.
+// The launch plan of a call.
 template <class T>
 struct DecodePlan {
     DecodeKernel<T> kernel = nullptr;  // null: only the naive version takes it
@@ -246,9 +247,9 @@ struct DecodePlan {
     }
 
   private:
-    // Where heads of k and v are fewer than multiprocessors, each of these has one block, with as
-    // many warps as find room. Where they are more, each head has a block, of which several find
-    // room, and nothing has to be combined.
+    // With fewer heads of k and v than multiprocessors, each multiprocessor has one block with as
+    // many warps as fit. With more, each head has a block, several are resident, and nothing has to
+    // be combined.
     template <int kCols>
     bool plan_mma(const Decode& d) {
         using S = MmaDecode<kCols>;
@@ -276,7 +277,7 @@ struct DecodePlan {
                                : of_rows(std::integral_constant<int, 32>());
         split(d, 16 * multiprocessors(), 256);
     }
-    // In parts of so many tokens at least, for so many blocks.
+    // Splits of at least so many tokens, for so many blocks.
     void split(const Decode& d, int64_t wanted, int64_t least) {
         const int64_t each = wanted / blocks(d), most = d.tokens / least;
         splits = int(each < 1 || most < 1 ? 1 : smaller(each, most));

@@ -1,14 +1,14 @@
-// The version of attention_decode by mma.sync: tensor cores for 16-bit floats, from compute
-// capability 8.0 on. The rows of q that share a head of k and v are the rows of one product, up to
-// 16 of them; those that there are not cost nothing that memory would not take longer for.
+// The mma.sync version of attention_decode, for 16-bit floats from compute capability 8.0 on. The
+// rows of q that share a head of k and v (GQA) are the rows of one product, up to 16 of them;
+// unused rows cost nothing, because memory is slower.
 //
-// Each warp is alone: of its block's part it takes every so many tiles of 16 tokens, copies those
-// to shared memory two steps ahead, and has a softmax and sums of its own. So no warp waits for
-// another one before the end, and a multiprocessor has 64 to 128 KB of k and v on the way.
+// Each warp works alone: it takes every n-th tile of 16 tokens of the split of its block, copies
+// tiles to shared memory two steps ahead, and has a softmax and accumulators of its own. So no warp
+// waits for another one before the end, and a multiprocessor has 64 to 128 KB of k and v in flight.
 //
-// A call may take no more than 30 us, of which the first one or two go by before memory is busy. So
-// the kernel is short, for its instructions are in no cache when it begins: what caches in pages
-// need is compiled for those alone, and no loop but the inner ones is unrolled.
+// A call may take less than 30 us, of which one or two pass before memory is busy. So the kernel is
+// short, because its instructions are not cached at first: code for paged caches is compiled for
+// those only, and only inner loops are unrolled.
 #pragma once
 
 #include "attention_decode_parts.cuh"
@@ -26,8 +26,8 @@ struct MmaDecode {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// The rows of q that share a head of k and v as the left factor of products, in the registers of a
-// warp; 0 where there are none.
+// The rows of q that share a head of k and v as A operands in the registers of a warp; missing rows
+// are 0.
 template <class T, int kCols>
 struct RowsOfQ {
     uint32_t words[kCols / 16][4] = {};
@@ -70,7 +70,7 @@ struct RowsOfQ {
 };
 
 // Copies a warp's tiles of k and v to shared memory, from tile `token` on, with `step` tokens from
-// one to the next. Tiles begin on multiples of their tokens; those that are not the block's are 0.
+// one to the next. Tiles are aligned; tokens outside the split are 0.
 template <class T, int kCols, bool kInPages>
 class TokenTiles {
     static constexpr int kTokens = MmaDecode<kCols>::kTokens, kChunks = kCols / 8;
@@ -97,7 +97,7 @@ class TokenTiles {
         v_ = v + d.at(d.v, kv.kv_head, first) + column;
     }
 
-    // Begins to copy the next tile, if there is one. That is a group of copies in any case.
+    // Starts to copy the next tile, if there is one; commits a group in any case.
     __device__ void fetch_next(char* k_tile, char* v_tile) {
         if (token_ < kv_.end) {
             if constexpr (!kInPages) {
@@ -140,7 +140,7 @@ class TokenTiles {
         }
     }
 
-    // Rows in several pages: lane n finds token n.
+    // Rows in several pages: lane n looks up token n.
     __device__ void fetch_each(char* k_tile, char* v_tile) const {
         const int n = token_ + threadIdx.x % kTokens;
         const bool is_ours = n >= kv_.begin && n < kv_.end;
@@ -158,7 +158,7 @@ class TokenTiles {
     }
 };
 
-// Hides the tokens that a row does not see, or that are not the block's.
+// Masks tokens that a row does not see, or that are outside the split.
 template <int N>
 __device__ void hide_tokens(float (&scores)[N], const Decode& d, const KvSplit& kv, int token) {
     int begin[2], end[2];
@@ -181,7 +181,8 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaDecode<kCols>;
     using Partial = WarpPartial<T, S::kRows, kCols>;
-    static_assert(sizeof(Partial) <= S::kOfWarp, "a warp's sums take the place of its tiles");
+    static_assert(
+        sizeof(Partial) <= S::kOfWarp, "a warp's accumulators take the place of its tiles");
     constexpr int kTokens = S::kTokens, kStages = S::kStages;
     extern __shared__ char memory[];
     char* const stages = &tile_aligned<char>(memory);
@@ -198,7 +199,7 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
         tiles.fetch_next(k_tile(stage), v_tile(stage));
 
     const RowsOfQ<T, kCols> rows_of_q(d, kv, q);
-    // Tokens that all rows see, and which are the block's, begin with all_begin or with part.begin.
+    // Tokens from all_begin or kv.begin on and before all_end need no mask.
     const int all_begin = int(d.first_key(kv.length, d.queries - 1));
     const int all_end = smaller(int(d.end_key(kv.length, 0)), kv.end);
     const float scale = float(d.scale) * kLog2E;
@@ -225,7 +226,7 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
         uint32_t weights[kTokens / 4];
         as_factor<T>(weights, scores);
         multiply_columns<T, kTokens>(accum, weights, v_tile(stage));
-        __syncwarp();  // now the stage may be filled again
+        __syncwarp();  // the stage is free
         stage = stage == kStages - 1 ? 0 : stage + 1;
     }
 

@@ -1,4 +1,4 @@
-// The parts into which attention_decode cuts a sequence, and how they are put together again.
+// Split-KV: how attention_decode cuts a sequence into splits, and combines them.
 #pragma once
 
 #include "attention_decode_call.cuh"
@@ -6,21 +6,21 @@
 #include "softmax.cuh"
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kMostCols = 256;  // of a kernel that makes parts
+constexpr int kMostCols = 256;  // of a kernel that splits
 
-// parts [batches, kv_heads, chunks of rows, splits, rows of a chunk, cols + 2]: for each row sums,
-// their largest score and their sum of powers.
+// partials [batches, kv_heads, chunks of rows, splits, rows of a chunk, cols + 2]: for each row
+// accumulators, their largest score and their sum of exponentials.
 __host__ __device__ inline int64_t partial_floats(const Decode& d, int rows) {
     return rows * (d.cols + 2);
 }
 
-// y, of all parts of its sequence.
+// An element of y from accumulators over all keys.
 template <class T>
 __device__ T mean_of(float sum, float powers, int64_t length) {
     return T(length < 0 ? NAN : powers == 0 ? 0.0f : sum / powers);
 }
 
-// What a warp has of a block's rows.
+// The accumulators of a warp.
 template <class T, int kRows_, int kCols_>
 struct WarpPartial {
     static constexpr int kRows = kRows_, kCols = kCols_;
@@ -28,15 +28,15 @@ struct WarpPartial {
     OnlineSoftmax<T> soft[kRows];
 };
 
-// What a block has: of a sequence's tokens those from `begin` on and before `end`, for a chunk of
-// the rows of q that share a head of k and v. Parts begin on multiples of `tile` tokens, but the
-// first one with the first token that a query sees.
+// The split of a block: tokens from `begin` on and before `end` of a sequence, for a chunk of the
+// rows of q that share a head of k and v (GQA). Splits begin on multiples of `tile` tokens, except
+// the first, which begins with the first token that a query sees.
 struct KvSplit {
     int64_t batch, kv_head, length;
     int begin, end, group, first_row, rows;
 
-    // Blocks, rows and tokens are fewer than 2^31. A division of 64 bits would take a hundred
-    // instructions, and memory waits for these.
+    // Everything is below 2^31: 64-bit divisions would take a hundred instructions each before the
+    // first load.
     __device__ KvSplit(const Decode& d, int rows_at_once, int splits, int tile = 1) {
         group = int(d.group());
         const unsigned all_rows = group * unsigned(d.queries), kv_heads = unsigned(d.kv_heads);
@@ -64,8 +64,8 @@ struct KvSplit {
         return batch * d.q.batch + head(d, row) * d.q.head + query(d, row) * d.q.row;
     }
 
-    // Puts together what the block's warps have, to a part, or to y where that is the only one.
-    // memory: their Sums, one every `stride` bytes.
+    // Combines the accumulators of the warps of a block to a partial result, or to y if there is
+    // only one split. memory: the accumulators, one every `stride` bytes.
     template <class Partial, class T>
     __device__ void combine_warps(const Decode& d, const char* memory, int stride, float* partials,
                                   T* y, int splits) const {
@@ -104,8 +104,8 @@ struct KvSplit {
 
 constexpr int kCombineWarps = 8, kCombineThreads = kCombineWarps * kWarp;
 
-// A block for each row of y. A warp takes every eighth part, and a lane of it two columns of 64.
-// rows_at_once: of a chunk.
+// Combines the splits. A block for each row of y; a warp takes every eighth split, and a lane of it
+// two columns of 64. rows_at_once: of a chunk.
 template <class T>
 __global__ __launch_bounds__(kCombineThreads) void decode_combine(
     Decode d, const float* partials, T* y, int splits, int rows_at_once) {

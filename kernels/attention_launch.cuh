@@ -1,4 +1,5 @@
-// Which kernels a call of attention runs: the versions, and what each takes.
+// The launchers of attention: which kernels each version runs. A version that cannot run falls back
+// to the one before.
 #pragma once
 
 #include "attention_backward_fused_d128.cuh"
@@ -8,14 +9,12 @@
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
 
-// What a version cannot take goes to the one before.
-
 template <class Call>
 int64_t row_tiles(const Call& a) {
     return a.slices() * a.row_tiles(kTile);
 }
 
-// How many tiles of rows, or slices of k and v, naive takes at once.
+// Tiles of rows, or slices of k and v, that naive computes at once.
 template <class Call>
 int64_t forward_at_once(const Call& a) {
     return smaller(row_tiles(a), kScratch / ((a.keys + 2) * kTile) + 1);
@@ -25,7 +24,7 @@ int64_t backward_at_once(const Call& a) {
     return a.kv_slices() ? smaller(a.kv_slices(), kScratch / (scratch_naive(a) + 1) + 1) : 0;
 }
 
-// May a version with tensor cores take it, as far as sizes and addresses go?
+// Whether sizes and alignment allow tensor cores.
 template <class T, class Call, class... P>
 bool can_take_mma(const Call& a, int64_t version, const T* p, const P*... more) {
     return sizeof(T) == 2 && version >= kMma && takes_tensor_cores(a) && is_aligned(p, more...);
@@ -35,7 +34,7 @@ bool takes_online(const Call& a, int64_t version) {
     return version >= kOnline && a.cols <= kOnlineMost;
 }
 
-// Calls f with the number of columns that tensor cores take so many for.
+// Calls f with the head size that the kernels are compiled for.
 template <class F>
 auto for_columns(int64_t cols, F f) {
     if (cols <= 64) return f(std::integral_constant<int, 64>());
@@ -59,7 +58,7 @@ int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q,
     return kNaive;
 }
 
-// Numbers of scratch memory, Acc<T>, that forward needs, and backward.
+// Elements of scratch memory, Acc<T>, for forward and for backward.
 template <class T, class Call>
 int64_t attention_forward_scratch(const Call& a, int64_t version) {
     return takes_online(a, version) ? 0 : forward_at_once(a) * (a.keys + 2) * kTile;
@@ -74,7 +73,7 @@ int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const 
         return 2 * a.slices() * infos_of_slice(a) + more;
     }
     const int64_t at_once = backward_at_once(a);
-    return at_once ? at_once * scratch_naive(a) : 0;  // of no slices of k there are no sharers
+    return at_once ? at_once * scratch_naive(a) : 0;  // without slices of k nothing shares them
 }
 
 template <class T, class Call>
@@ -116,7 +115,8 @@ cudaError_t attention_forward(const Call& a, const T* q, const T* k, const T* v,
     return cudaGetLastError();
 }
 
-// deep of backward_naive: what finds room, and no more than is needed.
+// The parameter `deep` of backward_naive: as large as shared memory allows, and no larger than
+// needed.
 template <class T, class Call>
 int depth(const Call& a) {
     const int64_t row = 2 * kTile * sizeof(Acc<T>), fixed = 5 * sizeof(Tile<Acc<T>>) + 1024;

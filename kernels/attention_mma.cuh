@@ -1,10 +1,10 @@
-// The version of attention by mma.sync: tensor cores for 16-bit floats, from compute capability 8.0
-// on. A block has four warps, and a warp 16 rows of each product. cp.async brings the next tile
-// while this one is multiplied; tiles are swizzled (swizzle.cuh), so that ldmatrix meets no bank
-// conflict. The scores never leave registers: as the product has them, they are the factor of the
-// next one.
+// The mma.sync version of attention, for 16-bit floats from compute capability 8.0 on. A block has
+// four warps, with 16 rows of each product. cp.async loads the next tile while this one is
+// multiplied (double buffering); tiles are swizzled (swizzle.cuh), so that ldmatrix has no bank
+// conflicts. The scores stay in registers: accumulators have the layout of the A operand of the
+// next product.
 //
-// Head sizes are multiples of 8, up to kCols columns; what is missing is filled up with zeros.
+// Head sizes are multiples of 8, up to kCols; missing columns are zeros.
 #pragma once
 
 #include "attention_softmax.cuh"
@@ -12,7 +12,7 @@
 
 constexpr int kMmaThreads = 128, kMmaRows = 64;
 
-// Tiles of so many rows lie in boxes of 64 columns.
+// Tiles lie in boxes of 64 columns.
 __host__ __device__ constexpr int box_bytes(int rows) { return rows * kTileRow; }
 __host__ __device__ constexpr int tile_bytes(int rows, int cols) {
     return cols / 64 * box_bytes(rows);
@@ -25,7 +25,7 @@ struct MmaForward {
     static constexpr int kBytes = kQBytes + 4 * kKBytes;  // two stages of k and v
 };
 
-// A block of backward has 64 rows, or 64 keys; and of the others as many as find room in registers.
+// A backward block has 64 rows, or 64 keys, and as many of the others as registers allow.
 template <int kCols>
 struct MmaBackward {
     static constexpr int kStep = kCols > 64 ? 32 : 64;
@@ -42,7 +42,7 @@ __device__ inline char* at_chunk(char* tile, int rows, int row, int chunk) {
     return tile + chunk / 8 * box_bytes(rows) + swizzled(row, chunk % 8 * 16);
 }
 
-// Begins to copy `rows` rows; of those past `there`, and columns past a.cols, come zeros.
+// Starts to copy `rows` rows; rows past `there` and columns past a.cols become zeros.
 template <int rows, int kCols, class T>
 __device__ void fetch_tile(char* tile, const T* from, int64_t stride, int64_t there, int64_t cols) {
     constexpr int kChunks = kCols / 8;
@@ -77,7 +77,7 @@ __device__ void multiply_rows(float (&s)[N2], char* x, int row, char* w) {
     }
 }
 
-// sums [16, N] += factor [16, w_rows] times w, N of its columns from 8 * chunk on.
+// accum [16, N] += factor [16, w_rows] times w, N of its columns from 8 * chunk on.
 template <class T, int w_rows, int N2>
 __device__ void multiply_columns(float (&accum)[N2], const uint32_t (&factor)[w_rows / 4], char* w,
                                  int chunk = 0) {
@@ -97,8 +97,8 @@ __device__ void multiply_columns(float (&accum)[N2], const uint32_t (&factor)[w_
     }
 }
 
-// Writes 16 rows as this warp has them, each times its factor, to y [rows, cols]: those before
-// `rows`, counted from the warp's first, and columns before `cols`.
+// Writes a warp's 16 rows of accumulators, each times its factor, to y [rows, cols], with bounds
+// `rows`, counted from the warp's first, and `cols`.
 template <class T, int N2>
 __device__ void write_rows(T* y, const float (&accum)[N2], const float (&factor)[2], int64_t rows,
                            int64_t stride, int cols) {
@@ -116,8 +116,8 @@ __device__ void write_rows(T* y, const float (&accum)[N2], const float (&factor)
 
 #endif
 
-// Which rows of q a block has: the slices one after the other, and of each the last rows first, for
-// those see the most keys where it is causal.
+// The rows of q of a block: the slices one after the other, and the last rows of each first,
+// because in causal attention those see the most keys.
 struct RowBlock {
     int64_t slice, tile;
     template <class Call>
@@ -128,7 +128,7 @@ struct RowBlock {
     }
 };
 
-// What one of the thread's two rows sees, in keys counted from `key` on; nothing past the last row.
+// The keys that each of the thread's two rows sees, counted from `key`; none past the last row.
 struct Limits {
     int begin[2], end[2];
     template <class Call>
@@ -206,7 +206,7 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
 #endif
 }
 
-// dq for 64 rows. With the scores of a tile come their slopes, g v^T.
+// dq for 64 rows. dp = g v^T.
 template <class T, int kCols, class Call>
 __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     Call whole, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dq) {
@@ -278,8 +278,8 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
 #endif
 }
 
-// dk and dv for 64 keys, of kOut columns each: one tile of rows after the other, of all heads and
-// batches that share the keys. The scores are computed as k q^T: so p and ds have the rows of dk.
+// dk and dv for 64 keys, of kOut columns each: one tile of rows after the other, of all slices of q
+// that share the keys (GQA). The scores are k q^T, so that p and ds have the rows of dk.
 template <class T, int kCols, class Call>
 __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     Call whole, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dk,
@@ -303,7 +303,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     if (Call::kPacked && key >= a.keys) return;
     const int64_t keys = smaller<int64_t>(kMmaRows, a.keys - key);
 
-    // The tiles of rows that see one of these keys: of each sharer those from `low` to `high`.
+    // The tiles of rows that see one of these keys: `low` to `high` of each slice of q.
     const int64_t shift = a.keys - a.rows;
     const int64_t first_row = key - shift - a.right, last_row = key + keys - 1 - shift + a.left;
     const int64_t low = first_row > 0 ? first_row / S::kStep : 0;

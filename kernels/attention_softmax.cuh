@@ -1,7 +1,7 @@
-// The softmax of scores as tensor cores leave them: what its versions by mma.sync and wgmma share.
+// The online softmax of scores in accumulator registers, shared by the mma and wgmma versions.
 //
-// Of a product's 16 rows, a thread has two: row lane / 4 and the one 8 below. Of each it has two
-// columns of every eight. Number i is of row i / 2 % 2 of the two, and of this column:
+// A thread has two of 16 rows of a product: row lane / 4 and the one 8 below, and of each two
+// columns of every eight. Element i is in row i / 2 % 2 of the two, and in this column:
 #pragma once
 
 #include "attention_call.cuh"
@@ -25,11 +25,11 @@ struct RowsSoftmax {
     float max[2] = {-INFINITY, -INFINITY};  // of the products, not yet scaled
     float sum[2] = {0, 0};                  // over this thread's columns
 
-    // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
-    // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
-    // chains: how many numbers are compared at a time, for each waits for the one before.
+    // Replaces the products s by 2^((s - max) * scale). Earlier accumulators are to be multiplied
+    // by factor. scale: in powers of 2. The max of a row that has seen nothing is -infinity.
+    // chains: independent chains of comparisons, which shorten the dependency.
     //
-    // The powers of both rows come together, after what both have to wait for.
+    // The exponentials of both rows come together, after their common dependencies.
     template <int chains = 1, int N>
     __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
         float shift[2];
@@ -61,7 +61,7 @@ struct RowsSoftmax {
     }
 
   private:
-    // Of one of the rows, this thread's largest number so far.
+    // The largest element of a row in this thread so far.
     template <int chains, int N>
     __device__ float largest_of(const float (&s)[N], int half) const {
         float mosts[chains];
@@ -82,9 +82,9 @@ struct RowsSoftmax {
     }
 };
 
-// Ends the softmax of row r, one of a thread's two: saves its stats, if they are wanted, and
-// returns what its sums are to be multiplied by. That is NaN where all that it saw was -infinity,
-// as in PyTorch, and 0 where it saw nothing.
+// Finalizes the softmax of one of a thread's two rows: saves its stats if they are wanted, and
+// returns the factor for its accumulators. That is NaN where all scores were -infinity, as in
+// PyTorch, and 0 where the row saw nothing.
 template <class Call>
 __device__ float finalize_row(const Call& a, const RowsSoftmax& soft, int half, Place place,
                               float* stats) {
@@ -100,9 +100,9 @@ __device__ void scale_rows(float (&accum)[N], const float (&factor)[2]) {
     for (int i = 0; i < N; ++i) accum[i] *= factor[i / 2 % 2];
 }
 
-// A bit for each of this thread's numbers of a row, two for every eight columns: whether they are
-// in columns from begin on and before end. Eight bits at a time become predicates in one
-// instruction, where a comparison for each number would be one for each.
+// A bit mask of this thread's elements of a row, two for every eight columns: those in columns from
+// begin on and before end. Eight bits at a time become predicates in one instruction, instead of a
+// comparison for each element.
 __device__ inline uint32_t bits_of_columns(int begin, int end) {
     const auto before = [](int column) {
         const int from = column - threadIdx.x % 4 * 2;  // this thread's first
@@ -112,7 +112,7 @@ __device__ inline uint32_t bits_of_columns(int begin, int end) {
     return before(end) & ~before(begin);
 }
 
-// Sets what is in other columns than those from begin on and before end to `other`.
+// Sets elements outside the columns from begin on and before end to `other`.
 template <int N>
 __device__ void keep_columns(float (&s)[N], const int (&begin)[2], const int (&end)[2],
                              float other) {
@@ -122,7 +122,8 @@ __device__ void keep_columns(float (&s)[N], const int (&begin)[2], const int (&e
     for (int i = 0; i < N; ++i) s[i] = bits[i / 2 % 2] & (1u << (i / 4 * 2 + i % 2)) ? s[i] : other;
 }
 
-// Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
+// Rounds accumulators to the A operand of the next product: words[4 * j ..] for columns 16 * j to
+// 16 * j + 15.
 template <class T, int N>
 __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
 #pragma unroll
@@ -131,13 +132,14 @@ __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
 
 // ---- for backward
 
-// Of a row of q: p = 2^(product * scale - shift), and delta.
+// For a row of q: lse_log2, the log-sum-exp of its scores in powers of 2, so that p = 2^(product *
+// scale - lse_log2); and delta.
 struct alignas(8) RowInfo {
     float lse_log2, delta;
 };
 
-// Those of a slice of q, and of a sequence, begin on a multiple of 64: so they can be copied in
-// bulk. Past the last row p is 0.
+// The infos of a slice of q, and of a sequence, begin on a multiple of 64, so that bulk copies can
+// load them. Past the last row p is 0.
 template <class Call>
 __host__ __device__ int64_t infos_of_slice(const Call& a) {
     return a.row_tiles(64) * 64;
@@ -149,8 +151,8 @@ __device__ int64_t info_at(const Call& a, Place p) {
 
 constexpr int kInfoThreads = 256;
 
-// A block has 64 rows of a slice, and as many lanes a row of up to 8 * lanes columns. Neighbouring
-// blocks have neighbouring heads, whose rows may lie side by side.
+// Computes the infos. A block has 64 rows of a slice, and as many lanes per row as 8-column
+// vectors. Neighbouring blocks have neighbouring heads, whose rows may be contiguous.
 template <int lanes, class T, class Call>
 __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g, const T* y,
                                                           const float* stats, RowInfo* infos) {
@@ -163,7 +165,7 @@ __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g
     Place place = a.place(slice);
     float delta[kEach] = {};
 #pragma unroll
-    for (int n = 0; n < kEach; ++n) {  // before anything is written: all loads are on their way
+    for (int n = 0; n < kEach; ++n) {  // all loads are in flight before the first store
         place.row = tile * 64 + n * kAtOnce + first;
         if (place.row < a.rows && lane * 8 < a.cols) {
             const Vec<T, 8> u = load<8>(g + a.at(a.g, place) + lane * 8);

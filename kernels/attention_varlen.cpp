@@ -84,7 +84,7 @@ PackedAttention describe(Tensor& q, Tensor& k, Tensor& v, const Options& options
     return a;
 }
 
-// Completes `a` with begins that are checked, and a counter of tickets, in the memory that is
+// Completes `a` with begins that are checked, and a tile counter, in the memory that is
 // returned; and writes what belongs to no sequence (attention_varlen.cu). Each of the last four may
 // be null.
 Tensor set_up(PackedAttention& a, const Tensor& q, const Tensor& cu_seqlens_q,

@@ -8,7 +8,7 @@
 //
 // The kernels, the formulas and the versions are attention's, for a PackedAttention. The lengths
 // stay on the device, so nobody knows on the host which tiles have rows: there are blocks for all
-// that may, or tickets that blocks take, and each looks for its sequence
+// that may, or a counter from which blocks draw tiles, and each looks up its sequence
 // (PackedAttention::sequence_of_tile).
 //
 // Tokens of no sequence, before the first and after the last one, have y = 0 and no gradient. Where
@@ -48,8 +48,8 @@ __device__ void fill_outside(X* x, int64_t tokens, int64_t width, int64_t begin,
         x[i < before ? i : i + (end - begin) * width] = value;
 }
 
-// Checks begins, makes tickets begin with 0, and writes what belongs to no sequence: of_rows is y
-// or dq, of_k and of_v are dk and dv. Each of these, and stats, may be null.
+// Checks begins, resets the tile counter, and writes what belongs to no sequence: of_rows is y or
+// dq, of_k and of_v are dk and dv. Each of these, and stats, may be null.
 template <class T, class Index>
 __global__ __launch_bounds__(kSetUpThreads) void set_up(
     PackedAttention a, Begins<Index> begins, T* of_rows, T* of_k, T* of_v, Acc<T>* stats) {

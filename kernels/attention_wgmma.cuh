@@ -1,18 +1,19 @@
-// The versions of attention by wgmma, forward: tensor cores that read shared memory by themselves,
-// which TMA fills. They are for 16-bit floats on GPUs of compute capability 9.0.
+// The wgmma versions of attention, forward, for 16-bit floats on GPUs of compute capability 9.0.
+// TMA fills shared memory, and tensor cores read from there.
 //
-// A block has two or three warpgroups that multiply, each 64 rows of q, and one whose first thread
-// asks TMA for tiles of k and v, two tiles ahead. Registers go from that one to the others. The
-// others take turns: while one multiplies, the next one takes powers.
+// A block has a producer warpgroup, whose first thread loads tiles of k and v two tiles ahead, and
+// two or three consumer warpgroups with 64 rows of q each. Registers are reallocated from the
+// producer to the consumers. The consumers run in ping-pong: while one multiplies, the next one
+// computes its softmax.
 //
-// Blocks may be persistent: such a one has several tiles of rows, and while one ends, what the next
-// one needs is on its way. The thread that asks for it says in shared memory which tile it is.
+// Blocks may be persistent: such a block has several tiles of rows, and the next tile is loaded
+// during the epilogue of this one. The producer publishes in shared memory which tile it is.
 //
-// Of packed sequences nobody can tell beforehand which blocks will have as much to do: so each
-// takes tickets. A second warp of the fourth warpgroup does so, and finds the sequence, a few
-// steps ahead; and a third one clears what a sequence's last keys have behind them.
+// The work of packed sequences is not known beforehand, so their blocks draw tiles from a counter.
+// A second warp of the producer warpgroup does so and finds the sequence, a few steps ahead; a
+// third one zeroes the rows of v past the end of a sequence.
 //
-// What is missing to 64, 128 or 256 columns, TMA fills up with zeros.
+// TMA fills missing columns up to 64, 128 or 256 with zeros.
 #pragma once
 
 #include <type_traits>
@@ -24,8 +25,8 @@ struct ForwardMaps {
     CUtensorMap q, k, v, y;
 };
 
-// A tile of rows, as the thread that fetches it tells those that multiply. They see keys from
-// `begin` on, with which a tile of keys begins, and before `end`.
+// A tile of rows, as the producer publishes it to the consumers. Its rows see keys from `begin` on,
+// a multiple of kKeys, and before `end`.
 template <class Call>
 struct RowsTile : Call::Sequence {
     int batch, head, row, begin, end;
@@ -33,8 +34,8 @@ struct RowsTile : Call::Sequence {
     __device__ bool is_none() const { return row < 0; }
 };
 
-// What warps of the fourth warpgroup tell each other about packed sequences: which tile of rows is
-// next, and where v has rows behind a sequence's last key.
+// What the warps of the producer warpgroup tell each other about packed sequences: the next tile of
+// rows, and where v has rows past the end of a sequence.
 template <bool kPacked>
 struct ForwardHelpers {
     __device__ void init() {}
@@ -59,28 +60,27 @@ struct WgmmaForward {
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
     static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128;
     static constexpr int kStages = kCols > 64 ? 2 : 3;
-    // Whether registers keep q: products then read a third less of shared memory for the scores,
-    // and q's place is free for what comes next. y has a place of its own.
-    // Only where the weights of one step are there beside the scores of the next: else ptxas (13.0)
+    // Whether q stays in registers: products then read a third less of shared memory for the
+    // scores, and the shared memory of q is free for the next tile. y has a buffer of its own. Only
+    // where the weights of one step exist beside the scores of the next: otherwise ptxas (13.0)
     // gives both the same registers in one of the kernels, although q is needed in the next step.
     static constexpr bool kKeepsQ = kCols == 128 && kOverlap;
     static constexpr int kTiles =
-        kCols > 128 || kKeepsQ ? 1 : 2;  // of q, the second for what comes next
+        kCols > 128 || kKeepsQ ? 1 : 2;  // of q, the second for the next tile
     static constexpr int kReadersOfQ = kKeepsQ ? kConsumers * (kWarpgroup / kWarp) : kConsumers;
-    // Whether a tile's last product with v is multiplied beside the next tile's first scores. Above
-    // 64 columns that was slower.
+    // Whether the last product with v of a tile overlaps with the first scores of the next tile.
+    // Above 64 columns that was slower.
     static constexpr bool kGoesOn = kCols <= 64;
-    // Whether a block has several tiles. Above 128 columns shared memory has no room for two.
+    // Whether blocks are persistent. Above 128 columns shared memory has no room for two tiles.
     static constexpr bool kHasSeveral = kCols <= 128;
-    // Of so many tiles shared memory says what they are. Where registers keep q, the place of the
-    // next one's q is free before a tile ends, but not what is said of the tile.
+    // Slots for published tiles. If q stays in registers, the shared memory of the next q is free
+    // before a tile ends, but not the slot of the tile.
     static constexpr int kTileSlots = Call::kPacked && kKeepsQ ? 2 : kTiles;
-    static constexpr int kConsumerRegisters =
-        kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
-    static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;  // of one that does not
+    static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;  // of a consumer thread
+    static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;    // of a producer thread
     static constexpr int kQBytes = tile_bytes(kRows, kCols), kKBytes = tile_bytes(kKeys, kCols);
     struct Shared {
-        char q[kTiles + kKeepsQ][kQBytes];  // in the end y; or the last place is y's
+        char q[kTiles + kKeepsQ][kQBytes];  // in the epilogue y; or the last one is the buffer of y
         char k[kStages][kKBytes], v[kStages][kKBytes];
         RowsTile<Call> tiles[kTileSlots];
         Mbarrier q_full[kTiles], q_empty[kTiles];
@@ -103,9 +103,9 @@ using ForwardScheduler = std::conditional_t<Call::kPacked, DynamicTileScheduler,
 
 #if HAS_WGMMA
 
-// Takes tickets, and tells of the tiles that they stand for, if those have rows. Each but the first
-// one only when all of the tile before is asked for: by then a few steps of that are left, which is
-// enough to find a tile, and no block keeps one that another could begin with.
+// The scheduler warp: draws tiles from the counter and publishes those that have rows. It draws the
+// next one only when all of this tile has been requested: then a few steps are left, which is
+// enough to find a tile, and no block holds one that another could begin.
 template <class S>
 __device__ void schedule_packed(typename S::Shared& shared, const PackedAttention& whole,
                                 const DynamicTileScheduler& scheduler) {
@@ -122,7 +122,7 @@ __device__ void schedule_packed(typename S::Shared& shared, const PackedAttentio
     for (int tile_index = blockIdx.x; tile_index < scheduler.count();) {
         int64_t tile, slice;
         scheduler.find(tile_index, tile, slice);
-        tile = scheduler.tiles - 1 - tile;  // the last ones have the most to do where it is causal
+        tile = scheduler.tiles - 1 - tile;  // in causal attention the last tiles have the most work
         const PackedAttention a = whole.of_rows(tile, S::kRows);
         const int row = int(tile) * S::kRows;
         if (row < a.rows) {
@@ -138,8 +138,7 @@ __device__ void schedule_packed(typename S::Shared& shared, const PackedAttentio
     publish(RowsTile<PackedAttention>::none());
 }
 
-// A warp that clears what tiles of v have behind a sequence's last key, before those that multiply
-// hear of them.
+// A warp that zeroes the rows of v past the end of a sequence before the consumers see them.
 template <class S, int kCols>
 __device__ void clear_tails(typename S::Shared& shared) {
     auto& helpers = shared.helpers;
@@ -153,7 +152,7 @@ __device__ void clear_tails(typename S::Shared& shared) {
     }
 }
 
-// Asks TMA for a block's tiles of rows, and for the keys that each of them sees.
+// The producer: loads the tiles of rows of a block, and the keys that each of them sees.
 template <class S, int kCols>
 __device__ void produce_forward(typename S::Shared& shared, const ForwardMaps& maps,
                                 const Attention& whole, const TileScheduler& scheduler) {
@@ -166,7 +165,8 @@ __device__ void produce_forward(typename S::Shared& shared, const ForwardMaps& m
     const auto fetch = [&](const auto& a, Place place, int begin, int end) {
         const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
         publish({{}, int(place.batch), int(place.head), int(place.row), begin, end});
-        if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
+        if constexpr (S::kKeepsQ)
+            tma_writes_done();  // orders the threads' reads of q before the load
         load_tile<S::kRows, kCols>(shared.q[q_pipe.stage], maps.q, a.row_coordinate(place.row),
                                    place.head, place.batch, shared.q_full[q_pipe.stage]);
         q_pipe.next();
@@ -183,7 +183,7 @@ __device__ void produce_forward(typename S::Shared& shared, const ForwardMaps& m
     shared.q_full[q_pipe.stage].arrive();
 }
 
-// The same of packed sequences, for tiles that were found.
+// The producer for packed sequences: loads the tiles that the scheduler warp publishes.
 template <class S, int kCols>
 __device__ void produce_packed(typename S::Shared& shared, const ForwardMaps& maps,
                                const PackedAttention& whole) {
@@ -196,7 +196,8 @@ __device__ void produce_packed(typename S::Shared& shared, const ForwardMaps& ma
         shared.helpers.ready[tile_pipe.stage].wait(tile_pipe.phase);
         const RowsTile<PackedAttention> tile = shared.tiles[tile_pipe.stage];
         if (tile.is_none()) break;
-        if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
+        if constexpr (S::kKeepsQ)
+            tma_writes_done();  // orders the threads' reads of q before the load
         load_tile<S::kRows, kCols>(shared.q[q_pipe.stage], maps.q, tile.row_begin + tile.row,
                                    tile.head, 0, shared.q_full[q_pipe.stage]);
         const int head = tile.head / group, begin = tile.key_begin;
@@ -222,8 +223,8 @@ __device__ void produce_packed(typename S::Shared& shared, const ForwardMaps& ma
     shared.q_full[q_pipe.stage].arrive();
 }
 
-// A warpgroup that multiplies: of each tile 64 rows, in steps of kKeys keys. Steps whose keys none
-// of these rows sees it leaves to the other warpgroups.
+// A consumer warpgroup: 64 rows of each tile, in steps of kKeys keys. It skips steps whose keys
+// none of its rows sees.
 template <class T, int kCols, bool kOverlap, class Call>
 class ForwardConsumer {
     using S = WgmmaForward<kCols, kOverlap, Call>;
@@ -237,14 +238,14 @@ class ForwardConsumer {
     const bool is_first_ = threadIdx.x % kWarpgroup == 0;
     const WarpSchedulerBarrier<S::kConsumers> scheduler_barrier_;
     PipelineState<S::kTiles> tile_;
-    PipelineState<S::kStages> step_, before_;  // this step's k and v, and those of the step before
-    int key_;                                  // with which its keys begin
-    int top_;                                  // the first of these rows
+    PipelineState<S::kStages> step_, before_;  // stages of this step and of the previous one
+    int key_;                                  // the first key of this step
+    int top_;                                  // the first row
     int first_, last_;   // all of them see the keys from first on and before last
     int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
     float accum_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
     uint32_t weights_[kKeys / 4], q_[S::kKeepsQ ? kCols / 4 : 1];
-    RowsTile<Call> q_tile_;  // whose rows q_ are
+    RowsTile<Call> q_tile_;  // the tile of q_
     int slot_ = 0;           // where shared memory says so, if sequences are packed
     RowsSoftmax soft_;
 
@@ -259,7 +260,7 @@ class ForwardConsumer {
           group_(group),
           scheduler_barrier_(group) {}
 
-    // Scores, powers and what they weigh, one after the other.
+    // Scores, softmax and the product with v, one after the other.
     __device__ void run_ping_pong() {
         for (bool has_tile = take_tile(); has_tile; has_tile = next_tile()) {
             while (key_ < own_end_) {
@@ -278,10 +279,11 @@ class ForwardConsumer {
         wait_for_stores();
     }
 
-    // While this warpgroup takes powers of a step's scores, those of the step before weigh v: with
-    // kGoesOn also where that step is the last one of the tile before.
+    // Overlaps the softmax of a step with the product with v of the previous step; with kGoesOn
+    // also across tiles.
     __device__ void run_overlapped() {
-        bool goes_on = false;  // whether a tile before, in this stage, still needs its last product
+        bool goes_on =
+            false;  // whether the previous tile, in this stage, still needs its last product
         int stage = 0;
         for (bool has_tile = take_tile(); has_tile; has_tile = next_tile()) {
             if (key_ >= own_end_) {  // these rows see nothing
@@ -309,7 +311,7 @@ class ForwardConsumer {
     }
 
   private:
-    // Until y's place, or at the end the block's shared memory, is free.
+    // Waits until the buffer of y, or at the end the shared memory of the block, is free.
     __device__ void wait_for_stores() const {
         if (S::kKeepsQ && is_first_) tma_store_wait_read<0>();
     }
@@ -319,12 +321,12 @@ class ForwardConsumer {
     }
     __device__ char* rows_of(int stage) const { return shared_.q[stage] + group_ * box_bytes(64); }
 
-    // What shared memory says of the tile in that stage.
+    // The published tile in this stage.
     __device__ const RowsTile<Call>& tile_of(int stage) const {
         return shared_.tiles[S::kTileSlots == S::kTiles ? stage : slot_];
     }
 
-    // Waits for a tile of rows. False: there is none.
+    // Waits for the next tile of rows; false if there is none.
     __device__ bool take_tile() {
         shared_.q_full[tile_.stage].wait(tile_.phase);
         const RowsTile<Call> tile = tile_of(tile_.stage);
@@ -339,7 +341,7 @@ class ForwardConsumer {
         top_ = tile.row + group_ * 64, key_ = tile.begin, end_ = tile.end;
         first_ = int(a.first_key(top_ + 63)), last_ = int(a.end_key(top_));
         own_end_ = top_ < a.rows ? smaller(end_, int(a.end_key(top_ + 63))) : 0;
-        // Rows of the next sequence see nothing: what they hold must not decide how a warp rounds.
+        // Rows of the next sequence see nothing: their values must not decide how a warp rounds.
         if (Call::kPacked && top_ + 64 > a.rows) last_ = 0;
         return true;
     }
@@ -358,7 +360,7 @@ class ForwardConsumer {
         as_factor<T>(weights_, scores_);
         next_step();
     }
-    // The same while the tile in that stage ends.
+    // The same, overlapped with the end of the previous tile, in that stage.
     __device__ void first_step_beside(int stage) {
         start_scores();
         start_values();
@@ -391,8 +393,8 @@ class ForwardConsumer {
         step_.next();
         key_ += kKeys;
     }
-    // The other warpgroups' steps. After own ones that is one at most: so there is a stage for its
-    // v beside that which is still to be multiplied.
+    // Skips the remaining steps. After own ones there is at most one, so there is a stage for its v
+    // beside the one that is still to be multiplied.
     static_assert(64 * (S::kConsumers - 1) <= kKeys && S::kStages > 1);
     __device__ void leave_steps() {
         for (; key_ < end_; key_ += kKeys, step_.next()) {
@@ -415,7 +417,7 @@ class ForwardConsumer {
             start_rows<T, kCols, S::kRows>(scores_, rows_of(tile_.stage), shared_.k[step_.stage]);
         }
     }
-    // pending: later products, which may go on.
+    // pending: later products, which may still run.
     template <int pending>
     __device__ void end_scores() {
         wgmma_wait<pending>();
@@ -445,7 +447,8 @@ class ForwardConsumer {
         end_values();
     }
 
-    // Writes y of the tile in that stage, from where its q was, or from y's place, and begins anew.
+    // Writes y of the tile in that stage, through the shared memory of its q or the buffer of y,
+    // and resets the accumulators.
     __device__ void epilogue(int stage) {
         const RowsTile<Call> tile = S::kKeepsQ && !Call::kPacked ? q_tile_ : tile_of(stage);
         const auto& a = whole_.with(tile);
@@ -520,7 +523,7 @@ __global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap, Call>::kThreads)) void fo
 
 // ---- on the host
 
-// False: not for this GPU, or not for TMA.
+// False if this GPU or TMA does not allow it.
 template <class T, int kCols, bool kOverlap, class Call>
 bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* y, float* stats,
                           cudaStream_t stream) {
@@ -534,7 +537,7 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
         !map_rows(maps.y, y, a.batches, a.heads, a.all_rows(), a.cols, a.y))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    // At 64 columns causal tiles are not in pairs, and several abreast take longer.
+    // At 64 columns causal tiles are not paired, and several abreast are slower.
     const int abreast = kCols == 128 && !Call::kPacked ? 4 : 1;
     const TileScheduler scheduler = scheduler_of<kCols>(
         a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);

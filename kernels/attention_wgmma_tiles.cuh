@@ -1,22 +1,20 @@
-// What attention's versions by wgmma share, forward and backward: which block has which tile and
-// when, how tiles come and go, and products of a warpgroup.
+// What the wgmma versions of attention share, forward and backward: tile schedulers, tiles in
+// shared memory, and products of a warpgroup.
 #pragma once
 
 #include "attention_mma.cuh"
 #include "tma_heads.cuh"
 #include "wgmma_registers.cuh"
 
-// Whether a block has several tiles, one after the other, in an order made beforehand, so that the
-// next one's begin does not have to wait for the end of this one. Not where nobody can tell
-// beforehand which blocks have as much to do, of packed sequences; and where shared memory has no
-// room for two.
+// Whether blocks are persistent, with a static schedule of several tiles, so that the prologue of a
+// tile overlaps with the epilogue of the one before. Not for packed sequences, whose work per block
+// is unknown on the host, nor where shared memory has no room for two tiles.
 template <int kCols, class Call>
 constexpr bool kIsPersistent = !Call::kPacked && kCols <= 128;
 
-// Which tile of which slice comes when, and to which block: the last tiles of all slices, `abreast`
-// of each, then those before, and so on; but only of so many slices at a time as find room in L2
-// with what their blocks share. Where it is causal the last tile of rows has the most to do, and
-// comes first.
+// The static tile scheduler: the last tiles of all slices, `abreast` of each, then those before,
+// and so on, for as many slices at a time as fit into L2 with the operands that their blocks share.
+// In causal attention the last tile of rows has the most work and comes first.
 struct TileScheduler {
     int tiles, slices, at_once;
     int blocks;     // as many as there are tiles, each for one; or fewer
@@ -24,14 +22,14 @@ struct TileScheduler {
     bool reverses;  // whether every second round begins with the last block
     int abreast;    // tiles of a slice that come before the next slice's
 
-    // Rows of a tile. Pairs of larger ones are so few that blocks would wait a tenth of the time
-    // for the last of them.
+    // The largest tiles that are paired. There are so few pairs of larger ones that blocks would
+    // wait a tenth of the time for the last of them.
     static constexpr int kMostPaired = 128;
 
-    // Calls f(tile, slice) for each that this block has. Blocks with several shall have as much to
-    // do as each other. Where it is causal, all pairs take as long. Larger tiles come in rounds
-    // back and forth: who has more to do in one has less in the next. That fits less well, but
-    // leaves less over in the end than pairs, of which there are half as many.
+    // Calls f(tile, slice) for each tile of this block. Persistent blocks shall have equal work. In
+    // causal attention all pairs take equally long. Larger tiles come in rounds in alternating
+    // directions: a block with more work in one round has less in the next. That balances less
+    // well, but leaves less over at the end than pairs, of which there are half as many.
     template <bool kMayPair, class F>
     __device__ void for_each(F f) const {
         const bool in_pairs = kMayPair && pairs;
@@ -56,8 +54,9 @@ struct TileScheduler {
     }
 };
 
-// Which tile a ticket stands for: the first one of all slices, then the next one, and so on; but
-// only of so many slices at a time as find room in L2.
+// The dynamic tile scheduler. Blocks draw indices from a counter in memory. An index stands for the
+// first tile of all slices, then the next one, and so on, for as many slices at a time as fit into
+// L2.
 struct DynamicTileScheduler {
     int tiles, slices, at_once;
     __host__ __device__ int count() const { return tiles * slices; }
@@ -70,7 +69,7 @@ struct DynamicTileScheduler {
 
 #if HAS_WGMMA
 
-// Which stage of a ring is next, and which of its phases.
+// The position in the pipeline: the next stage and the parity of its phase.
 template <int kStages>
 struct PipelineState {
     int stage = 0, phase = 0;
@@ -79,13 +78,13 @@ struct PipelineState {
     }
 };
 
-// Of this thread. A shuffle tells the compiler that it is the same for a warp: so addresses that
-// depend on it, those of tiles in descriptors, are computed once for a warp, in uniform registers.
+// The warpgroup of this thread. The shuffle tells the compiler that the value is uniform in a warp,
+// so that addresses that depend on it, such as descriptors, stay in uniform registers.
 __device__ inline int warpgroup_number() {
     return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
 }
 
-// A kernel's shared memory, with barriers that all threads of the block may use.
+// Initialises a kernel's shared memory and its barriers.
 template <class Shared>
 __device__ Shared& begin_block(char* memory) {
     auto& shared = tile_aligned<Shared>(memory);
@@ -108,8 +107,8 @@ __device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
     wgmma_commit();
 }
 
-// A warpgroup's 64 rows of a tile, for registers to keep: words[4 * c ..] for columns 16 * c to
-// 16 * c + 15.
+// Loads a warpgroup's 64 rows of a tile into registers: words[4 * c ..] for columns 16 * c to 16 *
+// c + 15.
 template <int rows, int kCols>
 __device__ void keep_rows(uint32_t (&words)[kCols / 4], char* tile) {
     const int lane = threadIdx.x % kWarp, row = threadIdx.x / kWarp * 16 + lane % 16;
@@ -118,7 +117,7 @@ __device__ void keep_rows(uint32_t (&words)[kCols / 4], char* tile) {
         ldmatrix(reinterpret_cast<uint32_t (&)[4]>(words[4 * c]),
                  at_chunk(tile, rows, row, 2 * c + lane / 16), false);
 }
-// s [64, N] = these times all N rows of w.
+// s [64, N] = these rows times all N rows of w.
 template <class T, int kCols, int N2>
 __device__ void start_kept_rows(float (&s)[N2], const uint32_t (&words)[kCols / 4], const char* w) {
     const uint64_t right = wgmma_descriptor(w);
@@ -130,7 +129,7 @@ __device__ void start_kept_rows(float (&s)[N2], const uint32_t (&words)[kCols / 
     wgmma_commit();
 }
 
-// sums [64, N] += factor [64, w_rows] times w.
+// accum [64, N] += factor [64, w_rows] times w.
 template <class T, int w_rows, int N2>
 __device__ void start_columns(float (&accum)[N2], const uint32_t (&factor)[w_rows / 4],
                               const char* w) {
@@ -142,8 +141,8 @@ __device__ void start_columns(float (&accum)[N2], const uint32_t (&factor)[w_row
     wgmma_commit();
 }
 
-// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows; the
-// first of their columns to `column`, a multiple of 16.
+// Writes 64 rows of a warpgroup's accumulators to shared memory for TMA, in boxes of so many rows;
+// the first of their columns to `column`, a multiple of 16.
 template <class T, int rows, int N2>
 __device__ void accum_to_shared(char* tile, const float (&accum)[N2], int column = 0) {
 #pragma unroll
@@ -155,7 +154,7 @@ __device__ void accum_to_shared(char* tile, const float (&accum)[N2], int column
         store_accum(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
     }
 }
-// From `column` on.
+// Stores them by TMA, from `column` on.
 template <int rows, int kCols>
 __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
                            int64_t head, int64_t batch, int column = 0) {
@@ -165,8 +164,8 @@ __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t col
     }
 }
 
-// What a tile has past the last `there` rows of a sequence is the next one's, and 0 times it may be
-// NaN: so it becomes 0. Of so many threads each does a share.
+// Zeroes the rows of a tile past the `there` rows of a sequence: they belong to the next sequence,
+// and 0 times them may be NaN. Each of kThreads threads clears a share.
 template <int rows, int kCols, int kThreads>
 __device__ void clear_share(char* tile, int there, int thread) {
     constexpr int kChunks = kCols / 8;
@@ -174,7 +173,7 @@ __device__ void clear_share(char* tile, int there, int thread) {
         *reinterpret_cast<uint4*>(at_chunk(tile, rows, i / kChunks, i % kChunks)) = uint4{};
     tma_writes_done();  // wgmma reads as TMA does
 }
-// For all warpgroups that multiply, by all of their threads.
+// The same by all consumer threads.
 template <int rows, int kCols, int groups>
 __device__ void clear_tail(char* tile, int64_t there) {
     constexpr int kThreads = groups * kWarpgroup;
@@ -183,8 +182,8 @@ __device__ void clear_tail(char* tile, int64_t there) {
     asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
 }
 
-// Writes those of a warpgroup's 64 rows that a sequence still has, the first one to y. TMA would
-// write to the next sequence.
+// Writes the valid rows of a warpgroup's 64, the first one to y. TMA would overwrite the next
+// sequence.
 template <class T, int N2>
 __device__ void write_tail(T* y, const float (&accum)[N2], const float (&factor)[2], int64_t rows,
                            int64_t stride, int64_t cols) {
@@ -192,7 +191,7 @@ __device__ void write_tail(T* y, const float (&accum)[N2], const float (&factor)
     write_rows(y + first * stride, accum, factor, rows - first, stride, int(cols));
 }
 
-// The turns of warpgroups, one after the other; the first has the first turn.
+// The warp scheduler barrier of ping-pong: warpgroups run one after the other, the first one first.
 template <int kGroups>
 struct WarpSchedulerBarrier {
     int group;
@@ -209,7 +208,7 @@ struct WarpSchedulerBarrier {
 };
 
 // Calls f(attention, first row, begin, end) for each tile of rows of a block. They see keys from
-// `begin` on, with which a tile of keys begins, and before `end`.
+// `begin` on, a multiple of kKeys, and before `end`.
 template <int kRows, int kKeys, class Call, class F>
 __device__ void for_each_tile_of_rows(const Call& whole, const TileScheduler& scheduler, F f) {
     scheduler.for_each<kRows <= TileScheduler::kMostPaired>([&](int64_t tile, int64_t slice) {
@@ -223,7 +222,7 @@ __device__ void for_each_tile_of_rows(const Call& whole, const TileScheduler& sc
     });
 }
 
-// Asks for a tile: rows from `row` on.
+// Loads a tile by TMA: rows from `row` on.
 template <int rows, int kCols>
 __device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t head, int64_t batch,
                           Mbarrier& full) {
@@ -236,18 +235,17 @@ __device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t hea
 
 // ---- on the host
 
-// A map of q, k, v or what has their shape.
+// A tensor map of q, k, v or a tensor of that shape.
 template <class T>
 bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int64_t rows,
               int64_t cols, const Strides& s, int box_rows = 64) {
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
 }
 
-// The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
-// share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
-// for that; where blocks have several tiles of more than 64 columns a sixth was faster.
-// abreast: with several, the two multiprocessors of a TPC want the same at the same time, and L2 is
-// asked once for both.
+// The static schedule of so many slices of so many tiles each, of `size` rows or keys. The blocks
+// of a slice share `shared` rows twice, and `group` slices (GQA) share the same ones. Half of the
+// L2 cache is for them; for persistent blocks of more than 64 columns a sixth was faster. abreast:
+// with several, the two multiprocessors of a TPC read the same operands at the same time.
 template <int kCols, class Call>
 TileScheduler scheduler_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
                            int64_t group, int abreast = 1) {

@@ -98,12 +98,12 @@ __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forwa
         soft = reduce(soft);
         row_loss.reduce(soft.shift(), reduce);
         if (threadIdx.x == 0 && row < rows)
-            put(soft, row_loss, in, cols, row, loss, losses, max, sum);
+            store_row(soft, row_loss, in, cols, row, loss, losses, max, sum);
     }
     if (partial != nullptr) leave(losses, partial);
 }
 
-constexpr int kAhead = 4;  // vectors that a thread asks for before it works on the first
+constexpr int kAhead = 4;  // vectors in flight per thread
 
 template <class T, int V, bool kAligned = true>
 __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const int64_t* target,
@@ -207,7 +207,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         soft = reduce(soft);
         row_loss.reduce(soft.shift(), reduce);
         if (threadIdx.x == 0 && row < rows)
-            put(soft, row_loss, begin, cols, row, loss, losses, max, sum);
+            store_row(soft, row_loss, begin, cols, row, loss, losses, max, sum);
     }
     if (partial != nullptr) leave(losses, partial);
 }

@@ -125,8 +125,9 @@ class RowLoss {
 
 // Writes what a row leaves, its statistics for backward and its loss, where each is wanted.
 template <class T>
-__device__ void put(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* x, int64_t cols,
-                    int64_t row, LossInto<T> loss, Losses<T>& losses, Acc<T>* max, Acc<T>* sum) {
+__device__ void store_row(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* x,
+                          int64_t cols, int64_t row, LossInto<T> loss, Losses<T>& losses,
+                          Acc<T>* max, Acc<T>* sum) {
     using A = Acc<T>;
     const A value = row_loss.value(x, cols, soft);
     losses.sum += value;

@@ -36,14 +36,15 @@ __global__ __launch_bounds__(kWarpThreads, 8) void forward_warp(
     }
     row_loss.reduce(soft.shift(), [&](Sums<1, Acc<T>> mine) { return mine.warp_reduce(lanes); });
     Losses<T> losses = {0, 0};
-    if (threadIdx.x == 0 && row < rows) put(soft, row_loss, in, cols, row, loss, losses, max, sum);
+    if (threadIdx.x == 0 && row < rows)
+        store_row(soft, row_loss, in, cols, row, loss, losses, max, sum);
     if (partial != nullptr) leave(losses, partial);
 }
 
 // ---- launch choices
 
 struct LoopShape {
-    int ahead;  // vectors that a thread asks for in an iteration
+    int ahead;  // vectors in flight per thread
     int iterations,
         more;         // of a thread, at least, so that few meet; and how many more there may be
     int least, most;  // threads of a block

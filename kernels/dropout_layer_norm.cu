@@ -72,7 +72,7 @@ __global__ void forward_naive(Forward<T> p) {
 #pragma unroll 1
     for (int64_t c = 0; c < p.cols; ++c)
         y[c] = T((A(s[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-    put(of, row, p.mean, p.rstd);
+    store_moments(of, row, p.mean, p.rstd);
 }
 
 template <class T>
@@ -119,7 +119,7 @@ __global__ void forward_block(Forward<T> p) {
         const Moments<A> of = block_moments(s, p.cols, p.eps, reduce);  // of what it wrote itself
         for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x)
             y[c] = T((A(s[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-        if (threadIdx.x == 0) put(of, row, p.mean, p.rstd);
+        if (threadIdx.x == 0) store_moments(of, row, p.mean, p.rstd);
     }
 }
 
@@ -229,7 +229,7 @@ __global__ __launch_bounds__(kSharedThreads, kAligned ? kSharedBlocks : 2) void 
     interior.edges(thread, [&](int n, int c) {
         store(y + c, shift_and_scale(edges[n], of, load<1>(p.weight + c), load<1>(p.bias + c)));
     });
-    if (thread == 0 && row < p.rows) put(of, row, p.mean, p.rstd);
+    if (thread == 0 && row < p.rows) store_moments(of, row, p.mean, p.rstd);
 }
 
 // The next row of g, s and gs, while the block works on this one.

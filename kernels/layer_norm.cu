@@ -51,7 +51,7 @@ __global__ void forward_naive(Forward<T> p) {
 #pragma unroll 1
     for (int64_t c = 0; c < p.cols; ++c)
         y[c] = T((A(x[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-    put(of, row, p.mean, p.rstd);
+    store_moments(of, row, p.mean, p.rstd);
 }
 
 template <class T>
@@ -92,7 +92,7 @@ __global__ void forward_block(Forward<T> p) {
         const Moments<A> of = block_moments(x, p.cols, p.eps, reduce);
         for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x)
             y[c] = T((A(x[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-        if (threadIdx.x == 0) put(of, row, p.mean, p.rstd);
+        if (threadIdx.x == 0) store_moments(of, row, p.mean, p.rstd);
     }
 }
 
@@ -163,7 +163,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     interior.edges(threadIdx.x, [&](int n, int c) {
         store(y + c, shift_and_scale(edges[n], of, load<1>(p.weight + c), load<1>(p.bias + c)));
     });
-    if (threadIdx.x == 0 && row < p.rows) put(of, row, p.mean, p.rstd);
+    if (threadIdx.x == 0 && row < p.rows) store_moments(of, row, p.mean, p.rstd);
 }
 
 // The next row of g and x, while the block works on this one.

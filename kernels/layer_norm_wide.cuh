@@ -69,7 +69,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_pipelined(Forward<T> 
             queue.replace(n);
         }
         queue.advance();
-        if (column.first == 0) put(of, row, p.mean, p.rstd);
+        if (column.first == 0) store_moments(of, row, p.mean, p.rstd);
     }
     if (inexact.any()) {
         redo_inexact<T, N>(p.x, p.weight, p.bias, p.y, p.mean, p.rstd, inexact, cols, blocks,
@@ -170,11 +170,11 @@ __global__ __launch_bounds__(kAllThreads) void forward_stream(Forward<T> p, int 
     const auto each = [&](auto visit) { stream.read([&](int, const auto& v) { visit(v[0]); }, x); };
     const A shift = Shifted::shift_of(load<V>(x));
     const Moments<A> of = Shifted::of(each, shift, reduce, p.inverse_cols, p.eps);
-    const auto finish = [&](int c, const auto& v) {
+    const auto write_result = [&](int c, const auto& v) {
         store(y + c, shift_and_scale(v[0], of, load<V>(p.weight + c), load<V>(p.bias + c)));
     };
-    stream.read_again(finish, x);
-    if (stream.is_first()) put(of, row, p.mean, p.rstd);
+    stream.read_again(write_result, x);
+    if (stream.is_first()) store_moments(of, row, p.mean, p.rstd);
 }
 
 // dx of rows whose averages averages_stream has left: a thread takes V neighbouring columns of a

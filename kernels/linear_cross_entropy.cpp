@@ -104,7 +104,7 @@ int64_t part_of(int64_t n, int64_t parts, int64_t multiple) {
 }
 
 // But for those left over from a multiple of 8, which have a chunk of their own, a row's logits
-// begin on multiples of 16 bytes: matmul's kernels for tensor cores ask for that.
+// begin on multiples of 16 bytes: matmul's tensor core kernels require that.
 Chunk whole_rows(int64_t classes) { return Chunk(classes, classes, 8); }
 Chunk chunks_of_classes(int64_t classes, int64_t version) {
     if (version == kWhole) return Chunk(classes, classes);

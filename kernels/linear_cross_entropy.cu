@@ -9,7 +9,7 @@
 // The products are matmul's: the binding asks for the logits of a chunk, and with their gradient
 // for what the chunk gives to dx and to dw. Here is what lies between those products:
 //
-//   take       what has been found of the rows goes on, chunk by chunk of the classes
+//   take       updates the statistics of the rows, chunk by chunk of the classes
 //   losses     when all classes have been seen; reduce: their sum or mean
 //   gradient   the logits of a chunk become their gradient, in place
 //   add        the dx of all chunks of the classes, the db of all chunks of the rows
@@ -33,7 +33,7 @@
 #include "cross_entropy_losses.cuh"
 #include "linear_cross_entropy.h"
 
-// What is known of each row when some chunks have been seen, an element a row.
+// The statistics of each row over the chunks so far, one element per row.
 template <class T>
 struct Statistics {
     Acc<T>* max;    // of all logits x
@@ -53,9 +53,9 @@ inline dim3 block_of(int64_t width, int V) {
 
 // ---- forward
 
-// What a thread has found of the numbers of a row that it has read.
+// The statistics of the elements of a row that a thread has read.
 template <class T>
-struct Found {
+struct RunningStatistics {
     using A = Acc<T>;
     OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
     A below = 0;       // the sum of x - soft.shift()
@@ -106,8 +106,8 @@ struct Found {
         read += N;
     }
 
-    // Takes in what another thread has found.
-    __device__ void combine(const Found& other) {
+    // Combines with the statistics of another thread.
+    __device__ void combine(const RunningStatistics& other) {
         OnlineSoftmax<T> all = soft;
         all.combine(other.soft);
         below = below_for(all.shift()) + other.below_for(all.shift());
@@ -129,14 +129,14 @@ __global__ __launch_bounds__(kRowThreads) void take_chunk(
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? width : 0;
         const T* x = logits + row * width;
-        Found<T> found;
+        RunningStatistics<T> running;
         int64_t c = threadIdx.x * V;
         for (; c + (kAtOnce - 1) * step < end; c += kAtOnce * step)
-            found.template take<V, kAtOnce>(x + c, step, smooths);
-        for (; c < end; c += step) found.template take<V, 1>(x + c, step, smooths);
-        const OnlineSoftmax<T> soft = reduce(found.soft);
+            running.template take<V, kAtOnce>(x + c, step, smooths);
+        for (; c < end; c += step) running.template take<V, 1>(x + c, step, smooths);
+        const OnlineSoftmax<T> soft = reduce(running.soft);
         A below = 0;
-        if (smooths) below = reduce(Sums<1, A>{found.below_for(soft.shift())})[0];
+        if (smooths) below = reduce(Sums<1, A>{running.below_for(soft.shift())})[0];
         if (threadIdx.x > 0 || row >= rows) continue;
         OnlineSoftmax<T> all = soft;
         A hit = A(NAN);
@@ -410,7 +410,7 @@ cudaError_t linear_cross_entropy_gradient_by_class(
     int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
     cudaStream_t stream) {
     if constexpr (kHasVectors<T>) {
-        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, kTurnedAtOnce);
+        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, kGradientsAtOnce);
         gradient_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
             g, reduction == 0 ? 1 : 0, logits, room, target, max, sum,
             reduction == 1 ? weight : nullptr, shares, classes, ignore_index, Acc<T>(smoothing));

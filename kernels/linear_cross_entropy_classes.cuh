@@ -47,15 +47,15 @@ __device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t apart) 
     for (int n = 0; n < N; ++n) to_floats(v[n], x[n]);
 }
 
-// parts: for each share what it has of each row, as `known` has it of all classes.
+// partials: the statistics of each row over each share of the classes.
 template <class T, bool kSmooths>
 __global__ __launch_bounds__(kWarp* kSharesOfBlock, kBlocksAtOnce) void take_by_class(
-    const T* logits, Statistics<T> parts, ClassShares shares) {
+    const T* logits, Statistics<T> partials, ClassShares shares) {
     constexpr int V = kVec<T>;
     const int64_t row = int64_t(blockIdx.x) * kRowsOfWarp<T> + threadIdx.x * V;
     const int64_t share = int64_t(blockIdx.y) * kSharesOfBlock + threadIdx.y;
     if (row >= shares.apart || share >= shares.count) return;
-    Found<T> found[V];
+    RunningStatistics<T> running[V];
     constexpr int kAtOnce = kSmooths ? 4 : 8;  // with 80 registers
     for_classes<kAtOnce>(shares.first(share), shares.first(share + 1), [&](int64_t c, auto count) {
         constexpr int N = decltype(count)::value;
@@ -65,22 +65,22 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock, kBlocksAtOnce) void take_by_
         for (int k = 0; k < V; ++k) {
             Acc<T> of_row[N];
             for (int n = 0; n < N; ++n) of_row[n] = x[n][k];
-            found[k].take(of_row, kSmooths);
+            running[k].take(of_row, kSmooths);
         }
     });
     for (int k = 0; k < V; ++k) {
         const int64_t i = share * shares.apart + row + k;
-        parts.max[i] = found[k].soft.max;
-        parts.sum[i] = found[k].soft.sum;
-        parts.below[i] = found[k].below;
+        partials.max[i] = running[k].soft.max;
+        partials.sum[i] = running[k].soft.sum;
+        partials.below[i] = running[k].below;
     }
 }
 
-// What the shares have, combined. A block has a warp of rows. logits: by class; or null, where the
+// Combines the shares. A block has a warp of rows. logits: by class; or null, where the
 // hits are known already.
 template <class T, class Shares>
 __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
-    Statistics<T> parts, const T* logits, const int64_t* target, Statistics<T> known,
+    Statistics<T> partials, const T* logits, const int64_t* target, Statistics<T> known,
     Shares shares) {
     using A = Acc<T>;
     struct OfThread {
@@ -89,26 +89,26 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     };
     __shared__ OfThread of_threads[kCombiningWarps][kWarp];
     const int64_t row = int64_t(blockIdx.x) * kWarp + threadIdx.x;
-    Found<T> found;
+    RunningStatistics<T> running;
     if (row < shares.rows) {
 #pragma unroll 4
         for (int64_t n = threadIdx.y; n < shares.count; n += kCombiningWarps) {
             const int64_t i = n * shares.apart + row, read = shares.first(n + 1) - shares.first(n);
-            found.combine({{parts.max[i], parts.sum[i]}, parts.below[i], read});
+            running.combine({{partials.max[i], partials.sum[i]}, partials.below[i], read});
         }
     }
     of_threads[threadIdx.y][threadIdx.x] = {
-        found.soft.max, found.soft.sum, found.below, found.read};
+        running.soft.max, running.soft.sum, running.below, running.read};
     __syncthreads();
     if (threadIdx.y > 0 || row >= shares.rows) return;
     for (int n = 1; n < kCombiningWarps; ++n) {
         const OfThread& it = of_threads[n][threadIdx.x];
-        found.combine({{it.max, it.sum}, it.below, it.read});
+        running.combine({{it.max, it.sum}, it.below, it.read});
     }
     const int64_t t = target[row];
-    known.max[row] = found.soft.max;
-    known.sum[row] = found.soft.sum;
-    known.below[row] = found.below;
+    known.max[row] = running.soft.max;
+    known.sum[row] = running.soft.sum;
+    known.below[row] = running.below;
     if (t < 0 || t >= shares.classes) {
         known.hit[row] = A(NAN);
     } else if (logits != nullptr) {
@@ -116,7 +116,7 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     }
 }
 
-constexpr int kTurnedAtOnce = 4;  // classes of a thread; a share has as many at least
+constexpr int kGradientsAtOnce = 4;  // classes of a thread; a share has as many at least
 
 // The logits become their gradients, each of which goes `shares.classes` before its logit: those of
 // the first so many classes to `room`, those of the others to where logits were that the same
@@ -142,7 +142,7 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
     T* to = room + row;
     for (int64_t before = 0; before < classes; before += shares.classes) {
         T* const from = logits + before * shares.apart + row;
-        for_classes<kTurnedAtOnce>(
+        for_classes<kGradientsAtOnce>(
             first, smaller(end, classes - before), [&](int64_t c, auto count) {
                 constexpr int N = decltype(count)::value;
                 Acc<T> x[N][V];

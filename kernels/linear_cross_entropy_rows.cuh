@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void losses_and_grad
         row_loss.reduce(soft.shift(), [&](const Sums<1, A>& sums) { return reduce(sums); });
         if (column.first == 0 && end > 0) {
             Losses<T> losses = {0, 0};
-            put(soft, row_loss, x, cols, row, LossInto<T>(), losses, max, sum);
+            store_row(soft, row_loss, x, cols, row, LossInto<T>(), losses, max, sum);
             partial[row] = losses;
         }
         const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;

@@ -87,7 +87,7 @@ std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
 
 // t [..., rows, cols] as matrices, or as one of all its rows. What has no neighbours in memory
 // along rows nor along columns is copied; and so is what has rows, or columns, that do not begin on
-// multiples of 16 bytes, as tensor cores read them, where `aligned` asks for it.
+// multiples of 16 bytes, as tensor cores read them, if `aligned`.
 struct Matrices {
     Tensor t;
     bool one;

@@ -3,7 +3,7 @@
 //   x [batch, rows, depth] T          any strides, of a transpose too
 //   w [batch, wide, depth] T          the same; wide is units, and 2 * units for swiglu
 //   bias [wide] T, or none            residual, y [batch, rows, units] T; residual or none
-//   z [batch, rows, wide] T           scale * x w^T + bias, which backward asks for; or none
+//   z [batch, rows, wide] T           scale * x w^T + bias, for backward; or none
 //   g, dz, db                         of y, z and bias: the gradients
 //
 // act is one of none, relu, gelu, silu; or swiglu, y = silu(left half of z) * right half.
@@ -12,7 +12,7 @@
 // residual once, y once. Of square matrices of n each element is used n times, and a GPU that does
 // 990 operations of tensor cores while it reads 4.8 bytes (an H200, in units of 10^12 a second) is
 // kept busy if each byte that it reads is used for more than 200 operations. So the ladder is one
-// of reuse: of who has read what once, and for how many products it serves.
+// of reuse: how many products each element serves once it has been read.
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 

@@ -51,8 +51,8 @@ __global__ void quantize_naive(const T* x, Float8* q, float* scales, Groups of, 
 template <class T, bool kVectors>
 __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n) {
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kVec<T>;
-    const Few<T, kVectors> few(n - i);
-    few.write(q + i, few.read_once(x + i), Divisor(*scale, false));
+    const PartialVector<T, kVectors> vec(n - i);
+    vec.write(q + i, vec.read_once(x + i), Divisor(*scale, false));
 }
 
 template <class T, RowKind kind>
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) quantize_r
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const auto read = [&](const Piece<T>& piece, auto& all) {
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                all[n] = few.read_once(x + row * cols + piece.start + c);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                all[n] = vec.read_once(x + row * cols + piece.start + c);
             });
         };
         quantize_row<T, kind, kPerRow>(read, q + row * cols, scales + row, cols, reduce);
@@ -82,12 +82,14 @@ __global__ void __launch_bounds__(kBlockThreads) quantize_blocks(const T* x, Flo
     const int64_t block_row = blockIdx.x / of.across, across = blockIdx.x % of.across;
     const int64_t row = block_row * (kEach * kAtOnce) + threadIdx.x / kAcross<T>;
     const int64_t c = across * kScaleBlock + threadIdx.x % kAcross<T> * V;
-    const auto few_of = [&](int64_t r) { return Few<T, kVectors>(r < of.rows ? of.cols - c : 0); };
+    const auto vec_of = [&](int64_t r) {
+        return PartialVector<T, kVectors>(r < of.rows ? of.cols - c : 0);
+    };
     Vec<T, V> all[kEach];
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;
-        all[n] = few_of(r).read_once(x + r * of.cols + c);
+        all[n] = vec_of(r).read_once(x + r * of.cols + c);
     }
     Largest largest = Largest::identity();
     for (const auto& vector : all) largest.add(vector);
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kBlockThreads) quantize_blocks(const T* x, Flo
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;
-        few_of(r).write(q + r * of.cols + c, all[n], by);
+        vec_of(r).write(q + r * of.cols + c, all[n], by);
     }
 }
 

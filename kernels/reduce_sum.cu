@@ -71,9 +71,9 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 // Where rows are no multiple of the vector wide, pieces begin and end with single elements
 // (rows.cuh).
 
-constexpr int kAhead = TUNABLE(kAhead, 8);  // vectors that a thread asks for before it adds one
+constexpr int kAhead = TUNABLE(kAhead, 8);  // vectors in flight per thread
 constexpr int kVectorThreads = TUNABLE(kVectorThreads, 512);
-constexpr int kVectorBlocks = TUNABLE(kVectorBlocks, 2);  // of so many threads, that fit
+constexpr int kVectorBlocks = TUNABLE(kVectorBlocks, 2);  // resident per multiprocessor
 constexpr int kLeastWithEdges = 65;  // columns; narrower pieces go one element per access
 
 template <class In, class Out, int V, bool kAligned>

@@ -71,7 +71,7 @@ __global__ void backward_vector(const T* g, const T* y, T* dx, int64_t n) {
 // ---- bits: all that backward wants to know of an element is one bit. A thread has the V elements
 // of 16 bytes, and one byte of the mask, whichever way it reads them. Eight elements a thread would
 // fill the byte in every type, but two accesses of float32 would each use half of their sectors.
-// Flaw: nobody else needs the mask, whereas y is mostly kept for the next op anyway.
+// Flaw: the mask serves no other op, whereas y is usually kept for the next op anyway.
 
 template <class T, bool whole>
 __global__ void forward_bits(const T* x, T* y, uint8_t* mask, int64_t n) {

@@ -109,7 +109,7 @@ __global__ void dweight_naive(Backward<T> p, Into<T> dweight) {
 #pragma unroll 1
     for (int64_t row = 0; row < p.rows; ++row)
         sum += A(p.g[row * p.cols + c]) * (A(p.s[row * p.cols + c]) * p.rstd[row]);
-    put(dweight, c, sum.value);
+    store_column_sum(dweight, c, sum.value);
 }
 
 // ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its

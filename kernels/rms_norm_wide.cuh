@@ -233,13 +233,13 @@ __global__ __launch_bounds__(kAllThreads) void forward_stream(Forward<T> p, int 
         stream.read(add, x);
     }
     const A r = rsqrt_rn(reduce(square)[0] * p.inverse_cols + p.eps);
-    const auto finish = [&](int c, const auto& v) {
+    const auto write_result = [&](int c, const auto& v) {
         const Vec<T, V> w = load<V>(p.weight + c);
         Vec<T, V> scaled;
         for (int k = 0; k < V; ++k) scaled[k] = T(A(v[0][k]) * r * A(w[k]));
         store(y + c, scaled);
     };
-    stream.read_again(finish, K == 2 ? s : x);  // a thread reads what it has written itself
+    stream.read_again(write_result, K == 2 ? s : x);  // a thread reads what it has written itself
     if (stream.is_first() && p.rstd != nullptr) p.rstd[row] = r;
 }
 

@@ -52,7 +52,7 @@ struct Counts {
         return shape;
     }
 
-    // A tensor of so many heads, in which those of a token lie side by side.
+    // A new tensor with this many heads, in which the heads of a token are contiguous.
     Tensor new_of_heads(const Tensor& qkv, int64_t count) const {
         const Shape shape = of_heads(count);
         Shape order;
@@ -62,9 +62,9 @@ struct Counts {
     }
 
     Strides strides(Tensor& t) const {
-        Strides its = strides_of(t);
-        if (!has_tokens) its.head = its.row;  // t is [heads, cols]
-        return its;
+        Strides strides = strides_of(t);
+        if (!has_tokens) strides.head = strides.row;  // t is [heads, cols]
+        return strides;
     }
 
     // Packs what needs it of q, k and v, or of their gradients. v may be null.

@@ -25,11 +25,11 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_stream(const T* x, T*
     stream.read(add, in);
     const OnlineSoftmax<T> all = reduce(mine);
     const Ratio<T> share(1, all.sum);
-    const auto finish = [&](int c, auto& v) {
+    const auto write_result = [&](int c, auto& v) {
         for (T& value : v[0].at) value = T(share * exponential<T>(A(value) - all.max));
         store(out + c, v[0]);
     };
-    stream.read_again(finish, in);
+    stream.read_again(write_result, in);
 }
 
 template <class T, int kThreads>
@@ -55,12 +55,12 @@ __global__ __launch_bounds__(kThreads, kAllThreads / kThreads) void backward_str
         stream.read_again(add_lack, g_row, y_row);
         lack = reduce(lack);
     }
-    const auto finish = [&](int c, auto& v) {
+    const auto write_result = [&](int c, auto& v) {
         for (int k = 0; k < V; ++k)
             v[1][k] = T(A(v[1][k]) * (A(v[0][k]) - dot.values[0] - lack.values[0]));
         store(out + c, v[1]);
     };
-    stream.read_again(finish, g_row, y_row);
+    stream.read_again(write_result, g_row, y_row);
 }
 
 // ---- which kernel takes which rows

@@ -9,13 +9,13 @@
 // What an op without arguments says.
 inline std::string text_of(const char* op) {
     using torch::stable::detail::to;
-    StableIValue said;
+    StableIValue result;
     size_t length;
     const char* letters;
-    if (torch_call_dispatcher(op, "", &said, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
+    if (torch_call_dispatcher(op, "", &result, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
         fail(std::string(op), " failed; called by itself it says why");
     }
-    const StringHandle handle = to<StringHandle>(said);  // to<std::string> leaves memory behind
+    const StringHandle handle = to<StringHandle>(result);  // to<std::string> leaves memory behind
     torch_string_length(handle, &length);
     torch_string_c_str(handle, &letters);
     const std::string text(letters, length);

@@ -40,7 +40,7 @@ __device__ inline void load_to_l2(const void* from, int bytes) {
 #endif
 }
 
-// kernel<<<grid, block, bytes, stream>>>(arguments...), in clusters of so many blocks.
+// kernel<<<grid, block, bytes, stream>>>(arguments...), in clusters of `blocks` blocks.
 template <class... Parameters, class... Arguments>
 void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
                       int bytes, cudaStream_t stream, Arguments... arguments) {

@@ -1,4 +1,5 @@
-// Which elements a dropout keeps: the same ones wherever they are asked for, so nobody stores them.
+// Which elements a dropout keeps. The mask is computed again wherever it is needed, so it is never
+// stored.
 //
 // Element i of a tensor, counted row by row, has 16 random bits of its own: of the four words
 // Philox::draw(seed, offset, i / 8) it takes word i % 8 / 2, and of that the lower half if i is

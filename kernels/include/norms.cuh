@@ -171,7 +171,7 @@ struct ShiftedMoments {
 
 // Leaves them for backward, if there is one.
 template <class A>
-__device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
+__device__ void store_moments(Moments<A> of, int64_t row, A* mean, A* rstd) {
     if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
 }
 
@@ -320,8 +320,8 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
         weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
         bias_sum += d;
     }
-    put(dweight, c, weight_sum.value);
-    put(dbias, c, bias_sum.value);
+    store_column_sum(dweight, c, weight_sum.value);
+    store_column_sum(dbias, c, bias_sum.value);
 }
 
 // A thread for a column of a slice of the rows.

@@ -79,7 +79,7 @@ __device__ __noinline__ void redo_inexact(
             store(out + c,
                   shift_and_scale(load<V>(in + c), of, load<V>(weight + c), load<V>(bias + c)));
         }
-        if (column.first == 0) put(of, row, mean, rstd);
+        if (column.first == 0) store_moments(of, row, mean, rstd);
     }
 }
 
@@ -177,7 +177,7 @@ struct Slices {
 
 // The same of vectors, for kernels that write dx as well. Their blocks lie across the columns,
 // where they read and write neighbours, and are as many as run at the same time.
-constexpr int kRowsAhead = 2;       // that a thread asks for before it works on the first
+constexpr int kRowsAhead = 2;       // in flight per thread
 constexpr int kSliceThreads = 256;  // of a block
 constexpr int kSliceBlocks = 4;     // of a multiprocessor: 64 registers a thread
 
@@ -247,10 +247,10 @@ struct BackwardPlan {
     Acc<T>* averages(Acc<T>* partials) const { return partials + count() * cols_; }
 
   private:
-    void offer(Kernel offered, const RowLaunch& its) {
-        if (its.blocks == 0 || (its.blocks > 1 && offered != cluster)) return;
+    void offer(Kernel offered, const RowLaunch& candidate) {
+        if (candidate.blocks == 0 || (candidate.blocks > 1 && offered != cluster)) return;
         kernel = offered;
-        launch = its;
+        launch = candidate;
     }
     void offer_stream() {
         if (kernel != block) return;

@@ -2,7 +2,7 @@
 //
 // J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 // 3", SC 2011. A counter goes through ten rounds of a keyed mixing, and comes out as four random
-// words. Whoever asks for the same key and counter gets the same words, so a backward pass can draw
+// words. The same key and counter always give the same words, so a backward pass can draw
 // again what the forward pass drew. The words are those of cuRAND's and PyTorch's generators for
 // the same key and counter.
 #pragma once

@@ -44,50 +44,52 @@ class Divisor {
     bool of_largest_, is_ordinary_;
 };
 
-// Up to kVec neighbours, `there` of them. kVectors: all kVec of them or none, in one access.
+// Up to kVec neighbouring elements, of which `valid` exist. kVectors: all or none of them, in one
+// access.
 template <class T, bool kVectors>
-struct Few {
+struct PartialVector {
     static constexpr int V = kVec<T>;
-    int there;
+    int valid;
 
-    __device__ explicit Few(int64_t left) : there(left < 0 ? 0 : int(smaller<int64_t>(left, V))) {}
+    __device__ explicit PartialVector(int64_t left)
+        : valid(left < 0 ? 0 : int(smaller<int64_t>(left, V))) {}
 
-    // What is not there is 0.
+    // Elements past the end are 0.
     __device__ Vec<T, V> read(const T* from) const {
         Vec<T, V> all;
         if constexpr (kVectors) {  // in words: nvcc would take elements of two bytes apart
             Vec<uint32_t, 4> words = {};
-            if (there > 0) words = load<4>(reinterpret_cast<const uint32_t*>(from));
+            if (valid > 0) words = load<4>(reinterpret_cast<const uint32_t*>(from));
             memcpy(all.at, words.at, sizeof(all));
             return all;
         }
 #pragma unroll
-        for (int i = 0; i < V; ++i) all[i] = i < there ? from[i] : T(0);
+        for (int i = 0; i < V; ++i) all[i] = i < valid ? from[i] : T(0);
         return all;
     }
-    // The same of what the kernel does not write.
+    // The same for memory that the kernel does not write.
     __device__ Vec<T, V> read_once(const T* from) const {
-        if constexpr (kVectors) return load_once<V>(from, there > 0);
+        if constexpr (kVectors) return load_once<V>(from, valid > 0);
         return read(from);
     }
-    __device__ void write(T* to, const Vec<T, V>& x) const { put(to, x); }
+    __device__ void write(T* to, const Vec<T, V>& x) const { store_valid(to, x); }
     // x / scale, as floats of one byte.
     __device__ void write(Float8* to, const Vec<T, V>& x, const Divisor& scale) const {
         float quotients[V];
         to_floats(x, quotients);
         scale.divide(quotients);
-        put(to, to_float8(quotients));
+        store_valid(to, to_float8(quotients));
     }
 
   private:
     template <class U>
-    __device__ void put(U* to, const Vec<U, V>& all) const {
+    __device__ void store_valid(U* to, const Vec<U, V>& all) const {
         if constexpr (kVectors) {
-            if (there > 0) store(to, all);
+            if (valid > 0) store(to, all);
         } else {
 #pragma unroll
             for (int i = 0; i < V; ++i)
-                if (i < there) to[i] = all[i];
+                if (i < valid) to[i] = all[i];
         }
     }
 };
@@ -134,7 +136,7 @@ __device__ void for_each_vector(const Piece<T>& piece, F f) {
 #pragma unroll
     for (int n = 0; n < kHeld; ++n) {
         const int c = (n * blockDim.x + threadIdx.x) * kVec<T>;
-        f(n, c, Few<T, kind != kAnyRow>(piece.cols - c));
+        f(n, c, PartialVector<T, kind != kAnyRow>(piece.cols - c));
     }
 }
 // f(piece) for each piece of a row.

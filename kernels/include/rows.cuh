@@ -312,12 +312,12 @@ struct SharedRows {
 constexpr int kSharedVectors = PLAYGROUND_CUDA ? 8 : 64;
 constexpr int kSharedBytes = kSharedVectors * kVecBytes;  // for each thread
 constexpr int kSharedThreads = 512;                       // of a block, at most
-constexpr int kSharedBlocks = 3;  // of so many threads, that a multiprocessor holds
+constexpr int kSharedBlocks = 3;                          // resident per multiprocessor
 
 // ---- sums over rows, for the gradients of what all rows share
 
 template <class T>
-__device__ void put(Into<T> to, int64_t c, Acc<T> sum) {
+__device__ void store_column_sum(Into<T> to, int64_t c, Acc<T> sum) {
     if (to.buffer != nullptr) {
         to.buffer[c] += sum;
     } else {
@@ -348,7 +348,7 @@ __global__ void column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* pa
         __syncthreads();
         if (threadIdx.y < half) *mine += mine[half * blockDim.x];
     }
-    if (threadIdx.y == 0 && col < cols) put(blockIdx.y == 0 ? a : b, col, *mine);
+    if (threadIdx.y == 0 && col < cols) store_column_sum(blockIdx.y == 0 ? a : b, col, *mine);
 }
 
 template <class T>

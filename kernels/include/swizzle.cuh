@@ -8,7 +8,7 @@
 constexpr int kTileRow = 128;     // bytes
 constexpr int kTileAlign = 1024;  // eight rows: what a tile begins on a multiple of
 
-// Where byte `column` of row `row` stands in a tile.
+// The offset of byte `column` of row `row` in a tile.
 __host__ __device__ constexpr int swizzled(int row, int column) {
     return row * kTileRow + (column ^ row % 8 * 16);
 }

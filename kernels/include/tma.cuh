@@ -1,6 +1,6 @@
-// The Tensor Memory Accelerator (TMA): one thread asks for a box of a matrix, and its bytes go from
-// global to shared memory, or back, while all threads work on something else. What of a box lies
-// outside the matrix reads as 0 and is not written. GPUs have it from Hopper on.
+// The Tensor Memory Accelerator (TMA): one thread starts the copy of a box of a matrix, and its
+// bytes go from global to shared memory, or back, while all threads work on something else. What of
+// a box lies outside the matrix reads as 0 and is not written. GPUs have it from Hopper on.
 //
 // Boxes here are tiles of swizzle.cuh: rows of 128 bytes in the 128-byte swizzle.
 #pragma once
