@@ -96,7 +96,7 @@ struct PartialVector {
 
 // ---- rows that a block of whole warps has to itself
 
-// Vectors of a row that a thread keeps in registers; and threads for a row, as few as so keep it,
+// Vectors of a row that a thread keeps in registers; and threads for a row, as vec as so keep it,
 // or as many as a block of rows may have.
 constexpr int kHeld = 4;
 
@@ -130,7 +130,7 @@ struct Piece {
         : start(start), cols(int(smaller<int64_t>(cols - start, most()))) {}
 };
 
-// f(n, c, few) for each vector that this thread has of a piece, its n-th, from column c of it on.
+// f(n, c, vec) for each vector that this thread has of a piece, its n-th, from column c of it on.
 template <class T, RowKind kind, class F>
 __device__ void for_each_vector(const Piece<T>& piece, F f) {
 #pragma unroll
@@ -171,9 +171,9 @@ __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
                 largest.add(all[n]);
                 by[n] = largest.warp_reduce(kAcross<T>).scale();
             }
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                few.write(q + piece.start + c, all[n], Divisor(by[n], true));
-                if (few.there > 0 && c % kScaleBlock == 0)
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                vec.write(q + piece.start + c, all[n], Divisor(by[n], true));
+                if (vec.valid > 0 && c % kScaleBlock == 0)
                     scales[(piece.start + c) / kScaleBlock] = by[n];
             });
         });
@@ -188,8 +188,8 @@ __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
         const Divisor by(scale, true);
         for_each_piece<T, kind>(cols, [&](const Piece<T>& piece) {
             if (is_read_again<T, kind>(cols)) read(piece, all);
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                few.write(q + piece.start + c, all[n], by);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                vec.write(q + piece.start + c, all[n], by);
             });
         });
     }
