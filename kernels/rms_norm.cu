@@ -345,13 +345,13 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const int64_t at = row * p.cols;
         const auto read = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                to[n] = few.read(from + piece.start + c);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                to[n] = vec.read(from + piece.start + c);
             });
         };
         const auto read_once = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                to[n] = few.read_once(from + piece.start + c);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                to[n] = vec.read_once(from + piece.start + c);
             });
         };
         Held s;
@@ -361,13 +361,13 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp
             if (p.residual != nullptr) {
                 Held residual;
                 read_once(p.residual + at, piece, residual);
-                for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
+                for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
                     float total[V], more[V];
                     to_floats(s[n], total);
                     to_floats(residual[n], more);
                     for (int i = 0; i < V; ++i) total[i] += more[i];
                     s[n] = rounded<T>(total);
-                    few.write(p.s + at + piece.start + c, s[n]);
+                    vec.write(p.s + at + piece.start + c, s[n]);
                 });
             }
 #pragma unroll

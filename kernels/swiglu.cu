@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp
         const auto read = [&](const Piece<T>& piece, Vec<T, V>(&all)[kHeld]) {
             const int64_t at = row * cols + piece.start;
             Vec<T, V> of_b[kHeld];
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
-                all[n] = few.read_once(a + at + c);
-                of_b[n] = few.read_once(b + at + c);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
+                all[n] = vec.read_once(a + at + c);
+                of_b[n] = vec.read_once(b + at + c);
             });
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) all[n] = swiglu(all[n], of_b[n]);

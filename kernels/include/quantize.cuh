@@ -96,7 +96,7 @@ struct PartialVector {
 
 // ---- rows that a block of whole warps has to itself
 
-// Vectors of a row that a thread keeps in registers; and threads for a row, as vec as so keep it,
+// Vectors of a row that a thread keeps in registers; and threads for a row, as few as so keep it,
 // or as many as a block of rows may have.
 constexpr int kHeld = 4;
 
