@@ -68,8 +68,8 @@ cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const Arri
 
 enum Version : int64_t { kWhole, kChunks, kRows };  // as in linear_cross_entropy.py
 
-// `width` classes, or rows, from `first` on. A chunk has at most `most` of the `count` that there
-// are, and if it has more than `multiple`, a multiple of that. Of none there is one chunk, of none.
+// A chunk of `width` classes, or rows, from `first` on. It has at most `most` of all `count`, and
+// if it has more than `multiple`, a multiple of that. A count of 0 yields one empty chunk.
 struct Chunk {
     int64_t count, most, multiple, first, width = 0;
 
@@ -80,7 +80,7 @@ struct Chunk {
     bool is_first() const { return first == 0; }
     bool is_last() const { return first + width == count; }
     bool is_all() const { return width == count; }
-    // Goes on to the next one; false after the last.
+    // Advances to the next chunk; false after the last.
     bool next() {
         first += width;
         find_width();
@@ -97,37 +97,37 @@ struct Chunk {
     }
 };
 
-// A part of n, rounded up to a multiple.
+// A fraction of n, rounded up to a multiple.
 int64_t part_of(int64_t n, int64_t parts, int64_t multiple) {
     const int64_t part = (n + parts - 1) / parts;
     return (part + multiple - 1) / multiple * multiple;
 }
 
-// But for those left over from a multiple of 8, which have a chunk of their own, a row's logits
-// begin on multiples of 16 bytes: matmul's tensor core kernels require that.
+// Logits of a row begin on multiples of 16 bytes, as matmul's tensor core kernels require; classes
+// left over from a multiple of 8 form a chunk of their own.
 Chunk whole_rows(int64_t classes) { return Chunk(classes, classes, 8); }
 Chunk chunks_of_classes(int64_t classes, int64_t version) {
     if (version == kWhole) return Chunk(classes, classes);
     return Chunk(classes, std::max<int64_t>(128, part_of(classes, 16, 8)), 8);
 }
 
-// At most so many rows have a chunk: an eighth of them. For each chunk dw is read and written,
-// which takes long beside a product of few rows: so up to 2048 rows a sixth, up to 1024 a fifth,
-// and 1024 if that is a quarter; 512 at least.
+// The most rows of a chunk: an eighth of all. Each chunk reads and writes dw, which is slow beside
+// a product of few rows: so a sixth up to 2048 rows, a fifth up to 1024, and 1024 if that is a
+// quarter; at least 512.
 int64_t most_rows(int64_t rows) {
     const auto part = [&](int64_t parts) { return part_of(rows, parts, 128); };
     const int64_t least = rows >= 4 * 1024 ? 1024 : std::max<int64_t>(512, part(5));
     return std::max({part(8), std::min<int64_t>(2048, part(6)), least});
 }
 
-// Chunks of nearly equal size, of the rows from `first` on.
+// Chunks of nearly equal size of the rows from `first` on.
 Chunk chunks_of_rows(int64_t rows, int64_t most, int64_t first) {
     const int64_t left = rows - first, chunks = left > most ? (left + most - 1) / most : 1;
     return Chunk(rows, part_of(left, chunks, 128), 1, first);
 }
 
-// A tenth of what PyTorch has at its peak beside the gradients of x and w, in elements: three times
-// the logits while there are no such gradients, and once when they are made.
+// A tenth of PyTorch's peak memory besides the gradients of x and w, in elements. The peak is three
+// times the logits before these gradients exist, and the logits once while they are made.
 int64_t tenth_of_pytorchs(int64_t rows, int64_t cols, int64_t classes) {
     const double logits = double(rows) * classes, gradients = double(rows + classes) * cols;
     return int64_t(std::max(3 * logits - gradients, logits) / 10);
@@ -135,7 +135,7 @@ int64_t tenth_of_pytorchs(int64_t rows, int64_t cols, int64_t classes) {
 
 // ---- products
 
-// The ops of matmul's newest build, for which linear_cross_entropy.py is asked once in a call.
+// The ops of matmul's newest build. linear_cross_entropy.py is asked for it once per call.
 class Matmul {
   public:
     // x w^T + bias
@@ -149,7 +149,7 @@ class Matmul {
         call<0>(op("multiply_into").c_str(), y, x, w, adds, best);
     }
 
-    // The gradients of x, w and bias; [0] where one is not needed.
+    // The gradients of x, w and bias; [0] for one that is not needed.
     std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& w,
                                     bool needs_x, bool needs_w, bool needs_bias) const {
         const Tensor z = new_of_shape(x, {0});
@@ -166,8 +166,8 @@ class Matmul {
 
 // ---- what both directions check and know
 
-// The elements of t, which is contiguous, in this shape. (A small call should not ask PyTorch for
-// what is there: that takes a microsecond or two.)
+// A view of t, which is contiguous, in this shape. (For a small call, torch's own checks would take
+// a microsecond or two.)
 Tensor in_shape(const Tensor& t, const Shape& shape) {
     if (has_shape(t, shape)) return t;
     return torch::stable::view(t, {shape.data(), shape.size()});
@@ -214,7 +214,7 @@ struct Problem {
         const auto of_bias = bias ? std::optional<Tensor>(chunk.of(*bias)) : std::nullopt;
         return matmul.product(x, chunk.of(w), of_bias);
     }
-    // With x as one matrix; and then some of its rows alone.
+    // Flattens x to a matrix, and narrows to a chunk of its rows.
     Problem flat() const {
         Problem p = *this;
         p.x = in_shape(packed(x), {rows(), x.size(-1)});
@@ -229,8 +229,8 @@ struct Problem {
     }
 };
 
-// What is known of the rows, in vectors: `Statistics` in linear_cross_entropy.cu, and where losses
-// are added up what each row leaves for that, else null.
+// The statistics of the rows, in vectors: `Statistics` in linear_cross_entropy.cu, and for a sum or
+// mean the partial losses of each row, else null.
 template <class T>
 struct Known {
     Acc<T>*max, *sum, *below, *hit, *partial;
@@ -262,7 +262,7 @@ void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Know
         p.rows(), chunk.width, chunk.first, p.smoothing > 0, stream));
 }
 
-// Of all classes, chunk by chunk.
+// Computes the statistics over all classes, chunk by chunk.
 template <class T>
 void take_chunks(const Problem& p, const Known<T>& known, cudaStream_t stream) {
     const Matmul matmul;
@@ -272,7 +272,7 @@ void take_chunks(const Problem& p, const Known<T>& known, cudaStream_t stream) {
     } while (chunk.next());
 }
 
-// The same of all classes, tile by tile, without any logits in memory. False: not here.
+// The same tile by tile, without logits in memory; false if that kernel cannot run.
 template <class T>
 bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream) {
     if (given.version != kRows || given.w.stride(1) != 1) return false;
@@ -292,7 +292,7 @@ bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream
     return true;
 }
 
-// The loss of each row: in `loss`, or in what is known for their sum.
+// The loss of each row: in `loss`, or in `partial` for their sum.
 template <class T>
 void find_losses(const Problem& p, const Known<T>& known, const Tensor& loss, cudaStream_t stream) {
     check_launch(linear_cross_entropy_losses<T>(
@@ -310,7 +310,7 @@ void reduce(const Problem& p, const Known<T>& known, const Tensor& loss, const T
         stream));
 }
 
-// Of the logits of a chunk, in their place.
+// Replaces the logits of a chunk by their gradients.
 template <class T>
 void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, const Acc<T>* max,
                    const Acc<T>* sum, const Tensor& weight, const Arriving<T>& arriving,
@@ -362,7 +362,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
 
 // ---- backward
 
-// The sum of what the chunks give to a gradient, in float; each of them has been rounded to T.
+// A gradient summed over chunks in float; each summand has been rounded to T.
 struct SumOfChunks {
     Tensor all, sums;
 
@@ -380,7 +380,7 @@ struct SumOfChunks {
     }
 };
 
-// Puts what a chunk has of a tensor [count, ...] where it belongs in it.
+// Copies a chunk of a tensor [count, ...] to its place.
 void place(Tensor& all, const Tensor& part, const Chunk& chunk, cudaStream_t stream) {
     if (chunk.is_all()) {
         all = part;
@@ -397,7 +397,7 @@ void place(Tensor& all, const Tensor& part, const Chunk& chunk, cudaStream_t str
         cudaMemcpyAsync(to, part.const_data_ptr(), bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
-// dx, dw and db; those that are not wanted are [0].
+// dx, dw and db; [0] for those that are not needed.
 std::tuple<Tensor, Tensor, Tensor> backward(
     Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, Tensor max,
     Tensor sum, Tensor weight, int64_t reduction, int64_t ignore_index, double label_smoothing,
@@ -437,7 +437,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(
 // The logits of some rows, in one or more chunks of the classes.
 using Logits = std::vector<std::pair<Chunk, Tensor>>;
 
-// Finds the losses of these rows, and puts the gradients for an arriving 1 in place of the logits.
+// Computes the losses of these rows, and replaces the logits by their gradients for an arriving 1.
 template <class T>
 void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>& known,
                          const Tensor& weight, const Tensor& loss, cudaStream_t stream) {
@@ -455,23 +455,24 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
     }
 }
 
-// ---- the same of rows whose logits have a place already
+// ---- the same with the logits in the memory of dw
 //
-// Until there is a dw, its memory is free: of as many rows as w has columns, it holds the logits.
-// They lie by class, [classes, rows], as do the rows of dw. G lies a sixteenth of the classes
-// before them, of which the first sixteenth has a room elsewhere: so the last rows of dw have a
-// place, and when these are there, so have those before them. So dw is one product, and dx two.
+// Until dw is computed, its memory is free, and holds the logits of as many rows as w has columns.
+// They lie by class, [classes, rows], like the rows of dw. Their gradients G are stored a sixteenth
+// of the classes before the logits, those of the first sixteenth in a separate buffer. So the last
+// rows of dw can be computed in place, then the rows before them, and so on: dw takes one product,
+// and dx two.
 //
-// Where all rows are among these, the logits wait for the gradient that arrives.
+// If these are all rows, the logits stay there until the gradient arrives.
 
-// So many classes that the tiles of their rows of dw, 128 x 256, are as many for each
-// multiprocessor of an H200.
+// The number of classes whose rows of dw, in tiles of 128 x 256, fill whole waves on an H200.
 int64_t classes_of_round(int64_t cols) {
     constexpr int64_t kMultiprocessors = 132;
     return kMultiprocessors / std::gcd(kMultiprocessors, (cols + 255) / 256) * 128;
 }
 
-// A sixteenth of the classes, in tiles of 128, or in rounds if these are not too many.
+// The classes of the separate buffer: a sixteenth, in tiles of 128, or in whole waves if that is
+// not too much memory.
 int64_t classes_of_room(int64_t rows, int64_t cols, int64_t classes) {
     const int64_t part = part_of(classes, 16, 128);
     const int64_t in_rounds = part_of(part, 1, classes_of_round(cols));
@@ -489,7 +490,7 @@ class LogitsInDw {
           apart_(part_of(rows, 1, kMultiple)),
           logits_(part_of_dw(0, classes())) {}
 
-    // The losses of p's rows, which are as many.
+    // Computes the losses of p's rows, of which there are `rows`.
     template <class T>
     void find_losses(const Problem& p, const Matmul& matmul, const Known<T>& known,
                      const Tensor& loss, cudaStream_t stream) const {
@@ -502,7 +503,7 @@ class LogitsInDw {
         ::find_losses<T>(p, known, loss, stream);
     }
 
-    // Then dx, unless it is null, and dw, if that is wanted.
+    // Computes dx, unless it is null, and dw, if needed.
     template <class T>
     void find_gradients(const Problem& p, const Matmul& matmul, const Acc<T>* max,
                         const Acc<T>* sum, const Tensor& weight, const Arriving<T>& arriving,
@@ -540,13 +541,13 @@ class LogitsInDw {
     static Tensor part(Tensor t, int64_t first, int64_t count) {
         return torch::stable::narrow(t, 0, first, count);
     }
-    // Of its memory, [count, apart] from `first` such rows on.
+    // A view of the memory of dw, [count, apart], from row `first` of that shape on.
     Tensor part_of_dw(int64_t first, int64_t count) const {
         const Tensor all = in_shape(dw_, {dw_.numel()});
         return in_shape(part(all, first * apart_, count * apart_), {count, apart_});
     }
 
-    // x with zeros behind its rows, so that these are a multiple.
+    // x padded with zero rows to a multiple.
     Tensor filled_up(const Tensor& x, cudaStream_t stream) const {
         if (rows_ == apart_) return x;
         const Tensor all = new_of_shape(x, {apart_, cols()});
@@ -561,7 +562,7 @@ class LogitsInDw {
         return rows_ == apart_ ? g : torch::stable::narrow(g, 1, 0, rows_);
     }
 
-    // The first row of dw behind the G of `others` classes, or in steps of tiles one after it.
+    // The first row of dw behind the G of `others` classes, rounded up to whole tiles.
     int64_t behind_g_of(int64_t others) const {
         const int64_t first = (others * apart_ + cols() - 1) / cols();
         return apart_ == cols() ? first : part_of(first, 1, 128);
@@ -572,8 +573,8 @@ class LogitsInDw {
     const Tensor logits_;
 };
 
-// Beside rows in dw's place a sixth of all is enough for a chunk. It has four fifths of a tenth of
-// PyTorch's memory at most, for dx may be multiplied in parts, which take some; 512 rows at least.
+// The most rows of a chunk beside rows in the memory of dw: a sixth of all, and at most four fifths
+// of a tenth of PyTorch's memory, because split-K of dx needs a workspace; at least 512.
 int64_t most_rows_beside_dw(const Problem& p) {
     const int64_t rows = p.rows();
     const int64_t tenth = tenth_of_pytorchs(rows, p.w.size(1), p.classes()) / p.classes();
@@ -581,10 +582,10 @@ int64_t most_rows_beside_dw(const Problem& p) {
     return std::min(most_rows(rows), std::max<int64_t>(512, most));
 }
 
-// How many rows lie in dw's place: as many as there are, or as w has columns. 0: where not all is
-// there that it takes, they would be no more than a chunk, or the others, which are chunks and add
-// to dw, are so many that it takes longer. Chunks of 640 take less time than of 512, whose
-// additions wait for memory: for those, fewer rows lie in dw's place.
+// The rows whose logits lie in the memory of dw: all, or as many as w has columns. 0 if the layout
+// does not allow it, if they would be no more than a chunk, or if the remaining rows, which are
+// chunks and add to dw, are so many that it would be slower. Chunks of 640 are faster than chunks
+// of 512, whose additions are bound by memory: for those, fewer rows lie in dw.
 int64_t rows_in_dw(const Problem& p, bool needs_w) {
     constexpr int64_t kLargeW = 125'000'000, kWell = 640;
     const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols), left = p.rows() - rows;
@@ -606,9 +607,9 @@ bool all_wait_in_dw(const Problem& p, bool needs_w) {
 // ---- all rows
 
 // The results of forward, and then the gradients of x, w and bias for an arriving 1, or what
-// `finish_` makes them of; those that are not wanted are [0]. The logits may lie in dw's place;
-// else for each chunk of the rows all logits are in memory at once, so that they need not be
-// computed again.
+// `finish_` turns into them; [0] for those that are not needed. The logits may lie in the memory of
+// dw; otherwise all logits of a chunk of rows are in memory at once, so that none are computed
+// again.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
     int64_t ignore_index, double label_smoothing, bool check, bool float_loss, bool needs_x,
@@ -680,9 +681,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     return {loss, max, sum, weight, needs_x ? in_shape(dx, shape_of(x)) : dx, dw, db.all};
 }
 
-// Makes of what forward_backward has left the gradients for the one that has arrived: dx [...,
-// cols], dw [classes, cols] and db [classes], or [0] where one is not wanted. needs_x, needs_w:
-// whether one that forward_backward was asked for is wanted now.
+// Turns the results of forward_backward into the gradients for the one that has arrived: dx [...,
+// cols], dw [classes, cols] and db [classes], or [0] for one that is not needed. needs_x, needs_w:
+// whether a gradient that forward_backward was asked for is still needed.
 void finish_(Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, Tensor max,
              Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor db, int64_t reduction,
              int64_t ignore_index, double label_smoothing, bool needs_x, bool needs_w) {

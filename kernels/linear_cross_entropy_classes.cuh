@@ -1,17 +1,17 @@
-// linear_cross_entropy: losses and gradients of logits that lie by class, [classes, apart]: those
-// of a row are `apart` elements apart, a multiple of a vector's and no less than there are rows.
+// linear_cross_entropy: losses and gradients of logits by class, [classes, apart]. The stride
+// `apart` is a multiple of a vector and at least the number of rows.
 #pragma once
 
-// A thread has as many neighbouring rows as a vector holds, and a share of the classes. A warp has
-// neighbouring threads, and a block warps for several shares.
+// A thread has as many neighbouring rows as a vector holds, and a share of the classes, so that
+// loads are coalesced. A block has warps for several shares.
 constexpr int kSharesOfBlock = 8;
-constexpr int kBlocksAtOnce = 3;     // of a multiprocessor: 80 registers a thread
+constexpr int kBlocksAtOnce = 3;     // resident per multiprocessor: 80 registers per thread
 constexpr int kCombiningWarps = 32;  // of a block
 
 struct ClassShares {
     int64_t rows, apart, classes, count;
 
-    // As many as run at once; of `least` classes or more.
+    // As many shares as run at once, of at least `least` classes.
     ClassShares(int64_t rows, int64_t apart, int64_t classes, int64_t rows_of_warp, int64_t least)
         : rows(rows), apart(apart), classes(classes) {
         const int64_t down = ceil_div(kBlocksAtOnce * multiprocessors() * rows_of_warp, rows);
@@ -26,18 +26,18 @@ struct ClassShares {
 template <class T>
 constexpr int kRowsOfWarp = kWarp * kVec<T>;
 
-// A share that leaves three numbers for each row has so many classes that these take no more than
-// a sixteenth of the logits.
+// The least classes of a share, so that its three statistics per row take at most a sixteenth of
+// the memory of the logits.
 constexpr int kLeastTaken = 96;
 
-// visit(c, n) for n classes from c on: so many at a time as long as there are, and then one.
+// Calls visit(c, n) for n classes from c on: kAtOnce at a time, then one by one.
 template <int kAtOnce, class Visit>
 __device__ void for_classes(int64_t c, int64_t end, Visit visit) {
     for (; c + kAtOnce <= end; c += kAtOnce) visit(c, std::integral_constant<int, kAtOnce>());
     for (; c < end; ++c) visit(c, std::integral_constant<int, 1>());
 }
 
-// The logits of a thread's rows for N classes.
+// Loads the logits of a thread's rows for N classes.
 template <int N, class T, int V>
 __device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t apart) {
     Vec<T, V> v[N];
@@ -76,8 +76,7 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock, kBlocksAtOnce) void take_by_
     }
 }
 
-// Combines the shares. A block has a warp of rows. logits: by class; or null, where the
-// hits are known already.
+// Combines the shares. A block has a warp of rows. logits: by class; or null if the hits are known.
 template <class T, class Shares>
 __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     Statistics<T> partials, const T* logits, const int64_t* target, Statistics<T> known,
@@ -116,11 +115,11 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     }
 }
 
-constexpr int kGradientsAtOnce = 4;  // classes of a thread; a share has as many at least
+constexpr int kGradientsAtOnce = 4;  // classes in flight per thread; the least of a share
 
-// The logits become their gradients, each of which goes `shares.classes` before its logit: those of
-// the first so many classes to `room`, those of the others to where logits were that the same
-// thread has read. Behind the rows there is anything.
+// Replaces the logits by their gradients. Each gradient is stored `shares.classes` before its
+// logit: those of the first classes in `room`, the others where the same thread has read logits.
+// Padding behind the rows is arbitrary.
 template <class T>
 __global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
     Arriving<T> g, int64_t g_step, T* logits, T* room, const int64_t* target, const Acc<T>* max,

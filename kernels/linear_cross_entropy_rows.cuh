@@ -1,10 +1,10 @@
-// linear_cross_entropy: losses and gradients of whole rows of logits, of which each is read once.
+// linear_cross_entropy: losses and gradients of whole rows of logits, each read once.
 #pragma once
 
 #include "launches.cuh"
 
-// A row waits in shared memory, as those of softmax do: in that of one block or, a wide one, of a
-// cluster's blocks. Each logit is read once, and replaced by its gradient.
+// A row is kept in shared memory, as in softmax: that of one block or, if it is wide, of the blocks
+// of a cluster. Each logit is read once, and replaced by its gradient.
 template <class T>
 __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void losses_and_gradients(
     T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Losses<T>* partial,
@@ -75,7 +75,7 @@ __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void losses_and_grad
     }
 }
 
-// Which blocks take which rows: threads and rows of a block, blocks of a cluster.
+// The launch by width: threads and rows of a block, blocks of a cluster.
 constexpr RowShape kWholeRows[] = {
     // columns of a 2-byte type
     {128, 1, 1},  //   8192
@@ -86,7 +86,7 @@ constexpr RowShape kWholeRows[] = {
     {512, 1, 8},  // 262144
 };
 
-// False: rows of this width have no such launch.
+// False if there is no launch for this width.
 template <class T>
 bool launch_losses_and_gradients(T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum,
                                  Losses<T>* partial, const Acc<T>* weight, int64_t rows,
