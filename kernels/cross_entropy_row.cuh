@@ -1,5 +1,5 @@
-// What cross_entropy's kernels know of a row: its loss, from the statistics in softmax.cuh, its
-// target and, with label smoothing, the average of its x.
+// The loss of a row: from the statistics in softmax.cuh, its target and, with label smoothing, the
+// average of x.
 #pragma once
 
 #include "cross_entropy.h"
@@ -48,7 +48,7 @@ __device__ A zero_or_nan(A sum) {
     return sum == sum ? A(0) : sum;
 }
 
-// What forward knows of a row beside its statistics. Each thread of the row has one.
+// The state of forward for a row beside its statistics. Each thread of the row has one.
 template <class T>
 class RowLoss {
   public:
@@ -63,13 +63,13 @@ class RowLoss {
     }
     __device__ int64_t target() const { return target_; }
 
-    // Asks for x at the target, which `value` does otherwise.
+    // Loads x at the target early, which `value` does otherwise.
     __device__ void look_up(const T* x, int64_t cols) {
         if (counts()) hit_ = at_target(x, target_, cols);
         looked_up_ = true;
     }
 
-    // Takes in numbers of the row, which the statistics have as well: of the vectors `some`, which
+    // Adds elements of the row, which the statistics include as well: of the vectors `some`, which
     // begin at column c and are `step` columns apart, those before `end`. shift: of the statistics.
     template <int V, int N, class I>
     __device__ void add(const Vec<T, V> (&some)[N], A shift, I c, I step, I end) {
@@ -90,8 +90,8 @@ class RowLoss {
         }
     }
 
-    // Reduces what all threads of the row have taken in; shift: of all of it. (`reduce` is a copy,
-    // which must have storage apart from the caller's next call: here another type of sums.)
+    // Reduces over the threads of the row; shift: of the whole row. (`reduce` is a copy, whose
+    // storage must differ from that of the caller's next call: here another type of sums.)
     template <class Reduce>
     __device__ void reduce(A shift, Reduce reduce) {
         if (smoothing_ == 0) return;
@@ -123,7 +123,7 @@ class RowLoss {
     int seen_ = 0;            // of so many x
 };
 
-// Writes what a row leaves, its statistics for backward and its loss, where each is wanted.
+// Stores the results of a row where wanted: its statistics for backward and its loss.
 template <class T>
 __device__ void store_row(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* x,
                           int64_t cols, int64_t row, LossInto<T> loss, Losses<T>& losses,
@@ -141,8 +141,7 @@ __device__ void store_row(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, con
 
 constexpr int kForwardThreads = TUNABLE(kForwardThreads, 256);  // of a block, at most
 
-// Leaves the sum of all losses that the block has come across; thread 0 of each of its rows has
-// some.
+// Stores the sum of the losses of the block; thread 0 of each of its rows has some.
 template <class T>
 __device__ void leave(Losses<T> losses, Losses<T>* partial) {
     if (blockDim.y > 1) {

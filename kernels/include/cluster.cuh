@@ -1,7 +1,7 @@
-// Rows that are spread over thread block clusters: blocks that run at the same time and write to
-// each other's shared memory. GPUs have them from Hopper on.
+// Rows spread over thread block clusters: blocks that run at the same time and write to each
+// other's shared memory, from Hopper on.
 //
-// A kernel here may be launched without clusters too: its rows then have one block each.
+// A kernel here may be launched without clusters, too: then each row has one block.
 #pragma once
 
 #include "mbarrier.cuh"
@@ -12,9 +12,9 @@ constexpr int kMostBlocks = 16;    // on those that have more for a kernel that 
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Which of all clusters is this block's, and which of its blocks is this? How many clusters are
-// there? Without clusters each block is one. (For the first, nvcc divides in float: it is wrong
-// beyond 2^24 blocks, for which there is no memory where rows are wide.)
+// The index of this block's cluster, the rank of the block in it, and the number of clusters.
+// Without clusters each block counts as one. (For the first, nvcc divides in float, which is wrong
+// beyond 2^24 blocks; memory does not hold so many wide rows.)
 __device__ inline unsigned cluster_index() { return __clusterIdx().x; }
 __device__ inline unsigned cluster_rank() { return __clusterRelativeBlockRank(); }
 __device__ inline unsigned clusters() { return __clusterGridDimInClusters().x; }
@@ -32,9 +32,9 @@ __device__ inline unsigned cluster_index(int blocks) {
     return blocks == 1 ? blockIdx.x : cluster_index();
 }
 
-// BlockReduce for rows that one block or a cluster has: `blocks` blocks. Those of a cluster consist
-// of whole warps, kWarps at most, and have one row. Make one of these before the first read, for
-// the blocks of a cluster begin to wait for each other there. kBlocks: of a cluster, at most.
+// BlockReduce for rows of one block or of a cluster of `blocks` blocks. Blocks of a cluster consist
+// of whole warps, at most kWarps, and have one row. Construct it before the first read: there the
+// blocks of a cluster begin to wait for each other. kBlocks: the most blocks of a cluster.
 constexpr int kReduceBytes = 13 * 1024;  // of shared memory that 1024 threads give to this, at most
 template <int kWarps = 16, int kBlocks = kClusterBlocks>
 class RowReduce : public BlockReduce<kWarps * kBlocks> {
@@ -102,7 +102,7 @@ class RowReduce : public BlockReduce<kWarps * kBlocks> {
     int blocks_;
 };
 
-// May this kernel be launched in clusters, on the current device and as it was compiled?
+// Whether this kernel may be launched in clusters, on the current device and as it was compiled.
 template <class Kernel>
 bool has_clusters(Kernel* kernel) {
     int device = 0, can = 0;
@@ -143,8 +143,8 @@ void launch_clusters(void (*kernel)(Parameters...), int blocks, unsigned grid, d
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
-// The clusters that the current device runs at the same time; 0 if it has no clusters of so many
-// blocks. A kernel that has been asked about may then be launched in them.
+// The number of resident clusters of the current device; 0 if it has no clusters of so many blocks.
+// A kernel for which this was called may then be launched in them.
 template <class... Parameters>
 int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int bytes) {
     if (blocks > kClusterBlocks) {

@@ -1,13 +1,13 @@
-// What the norms share: their arithmetic, the mean and the deviation of a row x [cols], read by one
-// thread, by a block, or where it is spread over threads, and the gradients of weight and bias.
+// What the norms share: the mean and deviation of a row x [cols], read by one thread, by a block,
+// or spread over threads, and the gradients of weight and bias.
 #pragma once
 
 #include "rows.cuh"
 
 enum Version : int64_t { kNaive, kBlock, kVector, kCluster, kStream };  // as in each NAME.py
 
-// 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. rsqrt is quick and
-// not exact; what is lost, 1 - a * r * r, is found with fused products and made good.
+// 1 / sqrt(a), to half an ULP, because its error scales the whole row. rsqrt is approximate; one
+// Newton step on the residual 1 - a * r * r, computed with fused products, corrects it.
 template <class A>
 __device__ A rsqrt_rn(A a) {
     const A r = rsqrt(a);
@@ -24,8 +24,8 @@ struct Moments {
     A mean, rstd;
 };
 
-// A sum of many numbers, and so a mean, is off by several roundings. So the first mean is taken as
-// rough: with d = x - rough_mean, the average of d is what the mean has lost.
+// A sum of many elements, and so a mean, is off by several roundings. So the first mean is only
+// rough: with d = x - rough_mean, the average of d corrects it.
 template <class A>
 __device__ Moments<A> moments(A rough_mean, A d_average, A d_square_average, A eps) {
     const A variance = d_square_average - d_average * d_average;
@@ -75,14 +75,13 @@ __device__ __forceinline__ Vec<T, V> shift_and_scale(
     return x;
 }
 
-// Is the first mean exact enough? A sum of numbers of two bytes hardly rounds: with the digits that
-// a float has to spare, the numbers of a row whose mean is large beside its deviation add up
-// almost exactly.
+// Whether the first mean is exact enough. Sums of 2-byte elements hardly round: a float has enough
+// extra digits.
 template <class T>
 constexpr bool kMeanIsExact = sizeof(T) == 2;
 
-// The moments of a row that is spread over threads: each(visit) calls visit(v) for every vector v
-// that the thread has of it. inverse_cols: 1 / cols, so that no thread divides.
+// The moments of a row spread over threads: each(visit) calls visit(v) for every vector v of the
+// thread. inverse_cols: 1 / cols, so that no thread divides.
 template <class T, class Each, class Reduce>
 __device__ Moments<Acc<T>> two_pass_moments(Each each, Reduce& reduce, Acc<T> inverse_cols,
                                             Acc<T> eps) {
@@ -116,7 +115,7 @@ template <class T>
 struct ShiftedMoments {
     using A = Acc<T>;
 
-    // What to take for it: the average of the row's first vector. Numbers of two bytes need none.
+    // The shift: the average of the first vector of the row. 2-byte types need none.
     __device__ static A shift_of(const Vec<T, kVec<T>>& first) {
         A sum = 0;
         if constexpr (!kMeanIsExact<T>) {
@@ -125,7 +124,7 @@ struct ShiftedMoments {
         return sum / kVec<T>;
     }
 
-    // Adds a vector's to the thread's sums, which are to be reduced.
+    // Adds a vector to the thread's sums.
     template <int V>
     __device__ static void add(Sums<2, A>& sums, const Vec<T, V>& v, A shift) {
         for (T x : v.at) {
@@ -135,13 +134,13 @@ struct ShiftedMoments {
         }
     }
 
-    // The moments that the reduced sums give.
+    // The moments from the reduced sums.
     __device__ static Moments<A> from(Sums<2, A> sums, A shift, A inverse_cols, A eps) {
         const A d = sums[0] * inverse_cols;
         return {shift + d, rsqrt_rn(sums[1] * inverse_cols - d * d + eps)};
     }
-    // The square of d's average has been taken away from the average of its squares. Has that lost
-    // no more digits than the result can spare? Not if there is a NaN.
+    // Whether subtracting the square of the average of d from the average of its squares has lost
+    // no more digits than the result can spare. False if there is a NaN.
     __device__ static bool suffice(Moments<A> of, A shift) {
         const A d = (of.mean - shift) * of.rstd;
         return d * d < (kMeanIsExact<T> ? 16 : 4);
@@ -169,7 +168,7 @@ struct ShiftedMoments {
     }
 };
 
-// Leaves them for backward, if there is one.
+// Stores the moments for backward, if there is one.
 template <class A>
 __device__ void store_moments(Moments<A> of, int64_t row, A* mean, A* rstd) {
     if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
@@ -194,7 +193,7 @@ struct GridStride {
           first((kAligned ? int64_t(blockIdx.x) * blockDim.y : blockIdx.x) + behind) {}
 };
 
-// The thread's part of a tensor [cols], as numbers to calculate with.
+// The thread's part of a tensor [cols], converted for arithmetic.
 template <class T, int N, bool kAligned>
 __device__ void read_columns(const T* tensor, const Columns<T>& column,
                              const Interior<T, kAligned>& interior, Acc<T> (&to)[N][kVec<T>]) {
@@ -207,7 +206,7 @@ __device__ void read_columns(const T* tensor, const Columns<T>& column,
     }
 }
 
-// The same as vectors, where numbers would take too many registers.
+// The same as vectors, where converted elements would take too many registers.
 template <class T, int N, bool kAligned>
 __device__ void read_columns(const T* tensor, const Columns<T>& column,
                              const Interior<T, kAligned>& interior, Vec<T, kVec<T>> (&to)[N]) {

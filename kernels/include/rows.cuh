@@ -1,9 +1,9 @@
-// What kernels of rows share, where one block holds a row: sums over the row's threads, which
-// columns a thread has, rows of any width, and rows that wait in shared memory. (cluster.cuh and
-// wide_rows.cuh have the same for rows that are too wide for one block.)
+// What row kernels share when one block holds a row: block reductions, the columns of a thread,
+// rows of any width, and rows kept in shared memory. (cluster.cuh and wide_rows.cuh have the same
+// for rows too wide for one block.)
 //
-// A block is (threads of a row, rows). A row's threads are whole warps, or 1, 2, 4, 8 or 16 lanes
-// of a warp.
+// A block is (threads of a row, rows). The threads of a row are whole warps, or 1, 2, 4, 8 or 16
+// lanes of a warp.
 #pragma once
 
 #include "cp_async.cuh"
@@ -16,21 +16,22 @@ constexpr bool kHasVectors = sizeof(T) < 8;
 
 constexpr int kWarp = 32;
 
-// So many threads, or the next number of them that is whole warps.
+// Rounds a number of threads up to whole warps.
 inline int64_t round_up_to_warps(int64_t threads) {
     return ceil_div<int64_t>(threads, kWarp) * kWarp;
 }
 
-// A product that is rounded before it goes on, and so is the same wherever it is needed: it may
-// become a difference of which most cancels. Of a norm's dx, were h = g * weight fused with the
+// A product that is rounded and never fused, so that it is the same wherever it is computed, even
+// in a difference of which most cancels. In dx of a norm, if h = g * weight were fused with the
 // subtraction of its average, a row of equal h would get a gradient other than 0: the rounding
-// error, times a rstd that may be large. Of attention, score - largest of the largest is 0.
+// error times an rstd that may be large. In attention, score - largest must be 0 for the largest
+// score.
 __device__ inline float multiply_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double multiply_rn(double a, double b) { return __dmul_rn(a, b); }
 
 constexpr float kLog2E = 1.442695041f;  // e^x is 2^(x * this)
 
-// The GPU's own 2^x and 1 / x, right to 22 bits; they take what is below 2^-126 for 0.
+// The hardware's 2^x and 1 / x, with 22 correct bits; they flush below 2^-126 to 0.
 __device__ inline float quick_power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -42,8 +43,8 @@ __device__ inline float quick_inverse(float x) {
     return y;
 }
 
-// 1 / a, as a division rounds it, for |a| from 2^-126 to 2^126; without the branch that a division
-// has for other numbers, before which a thread finishes one after the other.
+// 1 / a, correctly rounded for |a| from 2^-126 to 2^126, without the branch of a division, which
+// would serialize the elements of a thread.
 __device__ inline float inverse_rn(float a) {
 #if PLAYGROUND_CUDA
     const float r = quick_inverse(a);
@@ -55,9 +56,9 @@ __device__ inline float inverse_rn(float a) {
 
 // ---- sums. Their order is fixed, so the bits are the same on every run.
 
-// One thread's sum of many numbers. Each addition rounds; what it lost goes into the next (W.
-// Kahan, "Further remarks on reducing truncation errors", 1965), so that the error stays that of a
-// few roundings however many numbers there are.
+// A compensated sum. The error of each addition goes into the next (W. Kahan, "Further remarks on
+// reducing truncation errors", 1965), so that the total error is that of a few roundings, however
+// many terms there are.
 template <class A>
 struct KahanSum {
     A value = 0, lost = 0;
@@ -69,9 +70,9 @@ struct KahanSum {
     }
 };
 
-// The sum over the warp, or over each group of 1, 2, 4 ... lanes of it, in every lane. Each step
-// adds the lane whose number differs in one bit. All five steps are always there: without a loop of
-// unknown length, sums of several things go on side by side.
+// The sum over the warp, or over each group of 1, 2, 4 ... lanes, in every lane (a butterfly of
+// shuffles). All five steps are unrolled: without a loop of unknown length, several sums can be
+// interleaved.
 template <class A>
 __device__ A warp_sum(A value, int lanes = kWarp) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {
@@ -81,7 +82,7 @@ __device__ A warp_sum(A value, int lanes = kWarp) {
     return value;
 }
 
-// Sums of K things, K a power of two, for BlockReduce.
+// K sums, K a power of two, for BlockReduce.
 template <int K, class A>
 struct Sums {
     A values[K];
@@ -90,9 +91,9 @@ struct Sums {
     __device__ void combine(const Sums& other) {
         for (int k = 0; k < K; ++k) values[k] += other.values[k];
     }
-    // lanes: a power of two, no less than K. Each lane gives half of its values away and goes on
-    // with the other half, until it has one to sum. With 4 values and 32 lanes that takes 11
-    // shuffles, one value after the other 20.
+    // lanes: a power of two, at least K. Each lane gives away half of its values and continues with
+    // the other half, until it has one to sum. 4 values and 32 lanes take 11 shuffles; one value
+    // after the other takes 20.
     __device__ Sums warp_reduce(int lanes) const {
         Sums all = *this;
         int bit = lanes;
@@ -124,12 +125,12 @@ struct Sums {
     }
 };
 
-// Reduces what the threads of a row have: `sum = reduce(sum)`. Every thread of the block calls it,
-// as often as the others do.
+// Reduces a value over the threads of a row: `sum = reduce(sum)`. Every thread of the block must
+// call it, equally often.
 //
-// A value is plain data P with `void combine(P)`, which takes in another one, `static P
-// identity()`, and `P warp_reduce(int lanes) const`, which reduces each group of so many lanes of
-// the warp, in every lane. kParts: the warps of a block, at most.
+// A value is plain data P with `void combine(P)`, `static P identity()`, and `P warp_reduce(int
+// lanes) const`, which reduces each group of so many lanes of the warp, in every lane. kParts: the
+// most warps of a block.
 template <int kParts = 16>
 class BlockReduce {
   public:
@@ -138,8 +139,8 @@ class BlockReduce {
         return receive(send(mine));
     }
 
-    // The same in two halves, with time for other work between them, but not for another call:
-    // what `send` returns goes to `receive`.
+    // The same in two halves, with other work between them, but no other call: `receive` takes what
+    // `send` returned.
     template <class P>
     __device__ P send(const P& mine) {
         const int warps = blockDim.x / kWarp;
@@ -162,8 +163,8 @@ class BlockReduce {
     }
 
   protected:
-    // What each warp has sent, in calls of even and of odd number. A warp that is a call ahead
-    // writes where nobody reads, and one barrier is enough.
+    // What each warp has sent, in two buffers for calls of even and odd number. A warp that is a
+    // call ahead writes to the other buffer, so one barrier is enough.
     template <class P>
     __device__ static P* parts_of(int phase) {
         alignas(16) __shared__ P parts[2][kParts];
@@ -175,9 +176,9 @@ class BlockReduce {
 
 // ---- a thread's columns
 
-// The n-th vector that a thread has of a row begins with column [n]: neighbouring threads have
-// neighbouring vectors, and the next ones follow behind those of all threads. Where `blocks` blocks
-// share the row, this one is number `rank` of them. begin: where the row's first vector does.
+// The n-th vector of a thread begins at column [n]. Neighbouring threads have neighbouring vectors
+// (coalesced), and the next vectors follow behind those of all threads. If `blocks` blocks share
+// the row, this one is number `rank` of them. begin: the first column.
 template <class T>
 struct Columns {
     int first, step;
@@ -187,33 +188,34 @@ struct Columns {
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
-// ---- rows of any width, wherever they begin: whole vectors on 16-byte boundaries, the interior,
-// and at both edges fewer elements than a vector has, which go one by one
+// ---- rows of any width and alignment: whole vectors on 16-byte boundaries, the interior, and
+// single elements at both edges
 
-// May these tensors' rows be read in vectors from end to end? A column of such a row is an int.
+// Whether the rows of these tensors may be read in vectors from end to end. Columns of such a row
+// are ints.
 template <class T, class... P>
 bool rows_are_aligned(int64_t cols, const P*... tensors) {
     return kHasVectors<T> && cols % kVec<T> == 0 && cols <= 1 << 30 && is_aligned(tensors...);
 }
 
-// Do all pointers stand equally far from a 16-byte boundary? Then so do the rows that begin there.
-// (A null pointer is like any other.)
+// Whether all pointers are equally far from a 16-byte boundary, so that their rows have edges in
+// the same columns. (A null pointer is like any other.)
 template <class P, class... Q>
 bool same_alignment(const P* first, const Q*... others) {
     const auto past = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVecBytes; };
     return ((others == nullptr || past(others) == past(first)) && ...);
 }
 
-// May the rows of these tensors have edges? Each has a whole vector for certain.
+// Whether rows of these tensors may have edges. Each has at least one whole vector.
 template <class T, class... P>
 bool may_have_edges(int64_t cols, const P*... tensors) {
     return kHasVectors<T> && same_alignment(tensors...) && cols >= 2 * kVec<T> && cols <= 1 << 30;
 }
 
-// A row has at least so many threads: then no thread has two elements of an edge.
+// The least threads of a row: then no thread has two elements of an edge.
 constexpr int kEdgeThreads = 8;
 
-// Where the interior of a row begins and ends. kAligned: the row is known to have no edges.
+// The interior of a row. kAligned: the row is known to have no edges.
 template <class T, bool kAligned, class I = int>
 struct Interior {
     I begin, end, cols;
@@ -237,8 +239,7 @@ struct Interior {
         }
     }
 
-    // What a tensor [cols] has for the row's vector from column c on; it may stand between two
-    // boundaries.
+    // Loads the elements of a tensor [cols] for the vector at column c; that may be unaligned.
     template <class W>
     __device__ Vec<W, kVec<T>> load_unaligned(const W* columns, I c) const {
         return kAligned ? load<kVec<T>>(columns + c) : ::load_unaligned<kVec<T>>(columns + c);
@@ -252,8 +253,7 @@ struct Interior {
         }
     }
 
-    // The column of the edges that is the i-th thread's of the row, of twice kEdgeThreads at least;
-    // or -1.
+    // The edge column of thread i of the row, of at least twice kEdgeThreads; or -1.
     __device__ I edge_column(I i) const {
         if constexpr (kAligned) return -1;
         if (i < begin) return i;
@@ -261,8 +261,8 @@ struct Interior {
         return i >= kEdgeThreads && second < cols ? second : -1;
     }
 
-    // visit(n, c) for the columns of the edges that are the i-th thread's of the row: n is 0 for
-    // that of the first edge, 1 for that of the second. A row has kEdgeThreads at least.
+    // Calls visit(n, c) for the edge columns of thread i of the row: n is 0 for the first edge, 1
+    // for the second. A row has at least kEdgeThreads.
     template <class Visit>
     __device__ void edges(I i, Visit visit) const {
         if constexpr (!kAligned) {
@@ -272,12 +272,12 @@ struct Interior {
     }
 };
 
-// ---- rows that wait in shared memory until their threads have time for them
+// ---- rows kept in shared memory until their threads use them
 
 extern __shared__ CacheLine shared_rows[];
 
-// N vectors of a row, in each of K tensors, that copies bring to shared memory for the thread, in
-// each of D slots. Only the thread itself reads them.
+// N vectors of a row in each of K tensors, which async copies bring to shared memory, in each of D
+// slots (a pipeline of D stages). Only the thread itself reads them.
 template <class T, int N, int K, int D = 1>
 struct SharedRows {
     static constexpr int V = kVec<T>;
@@ -291,7 +291,7 @@ struct SharedRows {
         return reinterpret_cast<Vec<T, V>*>(shared_rows)[part * threads + thread];
     }
 
-    // Asks for the columns before `end` of these rows, or parts of rows, as one group of copies.
+    // Starts the copy of the columns before `end` of these rows, or parts of rows, as one group.
     template <class... P>
     __device__ __forceinline__ static void fetch(int slot, const Columns<T>& column, int end,
                                                  const P*... rows) {
@@ -306,9 +306,9 @@ struct SharedRows {
     }
 };
 
-// Where all of a row waits in shared memory: vectors of a thread, together in the tensors that are
-// read. So much is on its way at any time: 128 bytes to each thread, 192 KiB to a multiprocessor.
-// The simulator, to which a barrier is dear, keeps a row within one warp.
+// Vectors of a thread for rows kept in shared memory, over all tensors: 128 bytes in flight per
+// thread, 192 KiB per multiprocessor. In the simulator, where barriers are expensive, a row stays
+// within one warp.
 constexpr int kSharedVectors = PLAYGROUND_CUDA ? 8 : 64;
 constexpr int kSharedBytes = kSharedVectors * kVecBytes;  // for each thread
 constexpr int kSharedThreads = 512;                       // of a block, at most
@@ -325,7 +325,7 @@ __device__ void store_column_sum(Into<T> to, int64_t c, Acc<T> sum) {
     }
 }
 
-// Second pass: many blocks have left partial sums, [count, cols] each. a[c] = sum over i of
+// Second pass: adds up the partial sums of blocks, [count, cols] each: a[c] = sum over i of
 // partial_a[i, c], and b likewise, unless partial_b is null; blockIdx.y chooses. Blocks are
 // (columns, rows), the rows a power of two.
 constexpr int kSumThreads = 512;  // of a block

@@ -5,9 +5,9 @@
 
 #include "rows.cuh"
 
-// Powers of 2 are taken of x * factor - shift, in one operation. From here on shift is rounded to
-// whole numbers and more: the largest power would not be 1 but anything. So it is subtracted before
-// x is multiplied, which is exact where it matters.
+// Powers of 2 are computed of x * factor - shift, in one fused operation. From this shift on, its
+// rounding error is a whole number or more, so that the largest power would not be 1. So then it is
+// subtracted before x is multiplied, which is exact where it matters.
 constexpr float kLargeShift = 1 << 23;
 
 // e^x for x <= 0, exact enough for results that are rounded to T.
@@ -19,8 +19,8 @@ __device__ Acc<T> exponential(Acc<T> x) {
     return exp(x);
 }
 
-// a / b as a factor, with what rounding it has lost unless T is a 2-byte type, which would not show
-// it: so a product with it is rounded once, and a row's results are not all too large or too small.
+// a / b as a factor, with its rounding error unless T is a 2-byte type, where it would not show: so
+// a product with it is rounded once, and the results of a row have no common bias.
 template <class T>
 struct Ratio {
     using A = Acc<T>;
@@ -49,7 +49,7 @@ constexpr uint32_t kMinusInfinity<Half> = 0xfc00fc00;
 template <>
 constexpr uint32_t kMinusInfinity<BFloat16> = 0xff80ff80;
 
-// Numbers that count for nothing.
+// The identity of the max.
 template <class T, int V>
 __device__ Vec<T, V> minus_infinities() {
     uint32_t words[V * sizeof(T) / 4];
@@ -59,7 +59,7 @@ __device__ Vec<T, V> minus_infinities() {
     return v;
 }
 
-// A NaN is passed over. It comes back in the sum, for e^NaN is NaN.
+// NaN is ignored here. It comes back in the sum, because e^NaN is NaN.
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return fmax(a, b); }
 
@@ -74,7 +74,7 @@ __device__ A warp_max(A value, int lanes = kWarp) {
 
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
 
-// Two comparisons at a time, of the numbers in the lower and in the upper halves.
+// Two comparisons at a time, of the lower and the upper halves.
 __device__ inline uint32_t larger_pair(uint32_t a, uint32_t b, Half) {
     asm("max.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
     return a;
@@ -120,9 +120,9 @@ __device__ Acc<T> largest(const Vec<T, V> (&v)[N]) {
 
 #endif
 
-// Both statistics of some numbers, in one pass over them (M. Milakov, N. Gimelshein, "Online
-// normalizer calculation for softmax", 2018): whenever the max grows, the sum is scaled down.
-// As in PyTorch, a NaN or an infinity among the numbers makes the sum a NaN.
+// Both statistics of some numbers in one pass (M. Milakov, N. Gimelshein, "Online normalizer
+// calculation for softmax", 2018): whenever the max grows, the sum is scaled down. As in PyTorch, a
+// NaN or an infinity among the numbers makes the sum NaN.
 template <class T>
 struct OnlineSoftmax {
     using A = Acc<T>;
@@ -130,32 +130,32 @@ struct OnlineSoftmax {
 
     __device__ static OnlineSoftmax identity() { return {-A(INFINITY), 0}; }
 
-    // What turns a sum of e^(x - from) into one of e^(x - to), for from <= to.
+    // The factor from a sum of e^(x - from) to one of e^(x - to), for from <= to.
     __device__ static A scale(A from, A to) {
         return from == to ? A(1) : exponential<T>(from - to);
     }
 
-    // What to subtract before taking e^x. While all are -infinity, e^x is 0 and not a NaN.
+    // What to subtract before e^x. While all are -infinity, e^x is 0 and not NaN.
     __device__ A shift() const { return max == -A(INFINITY) ? A(0) : max; }
 
-    // Makes the max at least x.
+    // Raises the max to at least x.
     __device__ void raise(A x) {
         const A before = max;
         max = larger(max, x);
         sum *= exponential<T>(before - shift());
     }
 
-    // Takes in a number that the max has been raised to before, given the shift.
+    // Adds a number to which the max has been raised before, given the shift.
     __device__ void add(A x, A shift) { sum += exponential<T>(x - shift); }
 
-    // Takes in many numbers that the max has been raised to before.
+    // Adds many numbers to which the max has been raised before.
     template <int V, int N>
     __device__ void add(const Vec<T, V> (&v)[N]) {
         const A from = shift();
 #if PLAYGROUND_CUDA
         if constexpr (sizeof(T) == 2) {
-            // 2^(x * log2(e) - shift) in one operation and the power. What the shift has lost by
-            // rounding is the same factor for all: it is taken out of their sum.
+            // 2^(x * log2(e) - shift) in one fused operation and the power. The rounding error of
+            // the shift is the same factor for all: it is taken out of their sum.
             if (fabsf(from) < kLargeShift) {
                 const float rounded = from * kLog2E;
                 float powers = 0;
@@ -174,7 +174,7 @@ struct OnlineSoftmax {
         }
     }
 
-    // Takes the numbers in that another one has.
+    // Combines with another one.
     __device__ void combine(OnlineSoftmax other) {
         const A all = larger(max, other.max);
         sum = sum * scale(max, all) + other.sum * scale(other.max, all);

@@ -1,10 +1,10 @@
-// Rows that are too wide for one block: those that the blocks of a cluster share, and those that no
-// cluster can keep.
+// Rows too wide for one block: rows that the blocks of a cluster share, and rows that no cluster
+// can keep.
 #pragma once
 
 #include "cluster.cuh"
 
-// Tells nvcc, where a kernel is for clusters alone, that it need not provide for one block.
+// Tells nvcc that a kernel runs in clusters only and need not support one block.
 __device__ inline void assume_cluster(int blocks) { __builtin_assume(blocks > 1); }
 
 // Columns of a row that the `blocks` blocks of a cluster share. Vectors that would be past the end
@@ -33,8 +33,8 @@ class ClampedColumns : public Columns<T> {
     int at_[count];
 };
 
-// ---- rows that a cluster takes one after another, R at a time: those of D stages wait in shared
-// memory, or are on their way there. N vectors of each of K tensors are the thread's.
+// ---- rows that a cluster processes one after another, R at a time, in a pipeline of D stages in
+// shared memory. A thread has N vectors of each of K tensors.
 
 template <class T, int N, int D, int K = 1, int R = 1>
 class RowQueue {
@@ -44,9 +44,8 @@ class RowQueue {
     static constexpr int V = kVec<T>;
     static constexpr int kBytes = Slots::kBytes;  // of shared memory, for each thread
 
-    // A queue of rows of the tensors [rows, cols]: row `first`, and every `stride`-th after it.
-    // (Rows so wide are no more than an int counts.) A tensor may be null; its vectors are then
-    // anything.
+    // The rows `first` and every `stride`-th after it of the tensors [rows, cols]. (So few wide
+    // rows exist that an int counts them.) A tensor may be null; its vectors are then arbitrary.
     template <class... P>
     __device__ RowQueue(const ClampedColumns<T, N>& column, int first, int stride, int rows,
                         const P*... tensors)
@@ -62,7 +61,7 @@ class RowQueue {
         stage_ = 0;
     }
 
-    // Returns when the first R rows are there, or those k stages behind them.
+    // Waits until the first R rows, or those k stages later, have arrived.
     template <int k = 0>
     __device__ void wait() {
         cp_async_wait<(D - 1 - k) * R * N>();
@@ -76,7 +75,7 @@ class RowQueue {
         return Slots::at(n, tensor, stage * R + i);
     }
 
-    // Nobody needs vector n of the i-th row any more: asks for that of the row D stages behind.
+    // Releases vector n of the i-th row and starts the copy of that of the row D stages later.
     __device__ void replace(int n, int i = 0) {
         const int row = row_ + i * stride_;
         const int64_t begin = int64_t(row) * column_.cols + column_[n];
@@ -88,7 +87,7 @@ class RowQueue {
         cp_async_commit();
     }
 
-    // The next R rows are the first.
+    // Advances by R rows.
     __device__ void advance() {
         stage_ = stage_ + 1 < D ? stage_ + 1 : 0;
         row_ += R * stride_;
@@ -101,19 +100,18 @@ class RowQueue {
     int stage_ = 0;
 };
 
-// ---- rows that no cluster can keep, whatever their width. Each has a cluster, or a block, to
-// itself, and is streamed through it: as many of its vectors as there is room for wait in shared
-// memory, and a few in registers, until they are needed again; the others are read again, most of
-// them from L2.
+// ---- rows that no cluster can keep. Each has a cluster, or a block, to itself and is streamed: as
+// many of its vectors as fit stay in shared memory, and a few in registers, until they are needed
+// again; the others are read again, most of them from L2.
 
-// Threads of a block: all that a multiprocessor holds of 64 registers each, or half of them where
-// so much is calculated that two blocks had better take turns. The simulator, to which a barrier is
-// dear, has no more than those.
+// Threads of a block: as many as a multiprocessor holds with 64 registers each, or half of them
+// where there is so much arithmetic that two blocks are better. Fewer in the simulator, where
+// barriers are expensive.
 constexpr int kHalfThreads = 512;
 constexpr int kAllThreads = PLAYGROUND_CUDA ? 1024 : kHalfThreads;
 
-// What a thread has of a row in each of K tensors. The first `kept` of its vectors wait, the next R
-// stay in its registers. blocks: of a cluster, or 1.
+// A thread's part of a row in each of K tensors. The first `kept` vectors stay in shared memory,
+// the next R in registers. blocks: of a cluster, or 1.
 template <class T, int K, int R = 0>
 class RowStream {
   public:
@@ -124,7 +122,7 @@ class RowStream {
 
     __device__ bool is_first() const { return column_.first == 0; }
 
-    // visit(c, v) for each vector: v[k] is what begins with column c of the k-th of these rows.
+    // Calls visit(c, v) for each vector: v[k] begins at column c of the k-th of these rows.
     template <class Visit, class... P>
     __device__ void read(Visit visit, const P*... rows) {
         static_assert(sizeof...(P) == K);
