@@ -25,8 +25,8 @@
 enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp is its 32 lanes
 
 // ---- naive: one thread per row.
-// Flaw: neighbouring threads read cols apart, rows threads cannot fill a GPU, and x is read twice.
-// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+// Flaw: reads are not coalesced, rows threads cannot fill a GPU, and x is read twice.
+// (unroll 1: rolled loops compile faster, and speed does not matter here.)
 
 template <class T>
 __global__ void forward_naive(const T* x, const int64_t* target, LossInto<T> loss,
@@ -75,10 +75,10 @@ __global__ void backward_naive(Arriving<T> g, int64_t g_step, const T* x, const 
     }
 }
 
-// ---- online: the threads of one or more warps share a row, neighbouring threads read neighbours,
+// ---- online: the threads of one or more warps share a row, reads are coalesced,
 // and max and sum come from one pass. With 32 registers each, a multiprocessor has room for all its
-// threads: what a thread asks for is little.
-// Flaw: small reads, too few bytes on their way.
+// threads: each thread has few bytes in flight.
+// Flaw: small reads, too few bytes in flight.
 
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forward_online(
@@ -155,8 +155,8 @@ __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const
     }
 }
 
-// ---- vector: 16 bytes per access. A thread asks for eight before it works on the first, and many
-// small blocks do so at different times. Where rows are no multiple of the vector wide, they begin
+// ---- vector: 16 bytes per access. A thread has eight reads in flight, and many small blocks
+// read at different times. Where rows are no multiple of the vector wide, they begin
 // and end with single elements (rows.cuh).
 
 constexpr int kForwardAhead = TUNABLE(kForwardAhead, 8);  // vectors on their way to a thread
@@ -216,7 +216,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 
 #include "cross_entropy_warp.cuh"
 
-// ---- launchers. Rows that a version cannot take go to the one before.
+// ---- launchers. A version that cannot take the rows falls back to the one before.
 
 // How many sums of losses forward leaves, for reduce_losses.
 template <class T>

@@ -54,7 +54,7 @@ __device__ T sum_of(T residual, T x, Acc<T> factor) {
 }
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
-// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU. Each
+// Flaw: reads are not coalesced, and rows or cols threads cannot fill a GPU. Each
 // element makes a draw for eight.
 
 template <class T>
@@ -100,7 +100,7 @@ __global__ void dx_naive(Backward<T> p) {
     }
 }
 
-// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// ---- block: one block per row; reads are coalesced, and the block adds up its
 // threads' sums. For dweight and dbias a thread takes a column of a slice of the rows, and a second
 // pass adds up the slices.
 // Flaw: forward reads s three times, backward g and s twice and once more for the columns. Each
@@ -157,7 +157,7 @@ __global__ void dx_block(Backward<T> p) {
 // their way, and the next row is on its way to shared memory.
 //
 // A row that is no multiple of the vector wide has edges, which go one by one (rows.cuh).
-// Flaw: a row too wide for one block goes back to block.
+// Flaw: a row too wide for one block falls back to block.
 //
 // ---- cluster: in forward the same kernel with several blocks for a row, which reduce together.
 
@@ -337,7 +337,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 
 #include "dropout_layer_norm_wide.cuh"
 
-// ---- launchers. Rows that a version cannot take go to the one before.
+// ---- launchers. A version that cannot take the rows falls back to the one before.
 
 template <class T>
 cudaError_t dropout_layer_norm_forward(

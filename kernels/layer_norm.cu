@@ -37,8 +37,8 @@ struct Backward {
 };
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
-// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
-// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+// Flaw: reads are not coalesced, and rows or cols threads cannot fill a GPU.
+// (unroll 1: rolled loops compile faster, and speed does not matter here.)
 
 template <class T>
 __global__ void forward_naive(Forward<T> p) {
@@ -77,7 +77,7 @@ __global__ void dx_naive(Backward<T> p) {
     }
 }
 
-// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// ---- block: one block per row; reads are coalesced, and the block adds up its
 // threads' sums. For dweight and dbias a thread takes a column of a slice of the rows, and a second
 // pass adds up the slices.
 // Flaw: forward reads each row three times, backward twice and once more for the columns.
@@ -125,10 +125,10 @@ __global__ void dx_block(Backward<T> p) {
 // For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
 //
 // A row that is no multiple of the vector wide has edges, which go one by one (rows.cuh).
-// Flaw: a row too wide for one block goes back to block.
+// Flaw: a row too wide for one block falls back to block.
 
-// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
-// barrier is dear, keeps a row within one warp.
+// Vectors that forward keeps of a row, in each thread's registers. In the simulator, where barriers
+// are expensive, a row stays within one warp.
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
 constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
@@ -249,7 +249,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 
 #include "layer_norm_wide.cuh"
 
-// ---- launchers. Rows that a version cannot take go to the one before.
+// ---- launchers. A version that cannot take the rows falls back to the one before.
 
 template <class T>
 cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,

@@ -4,10 +4,10 @@
 // on its way meanwhile. So a cluster stays and is pipelined: it sends the sums of the next rows
 // before it finishes these, which wait in shared memory. Forward takes one row at once, backward
 // kRowsTogether. Rows of two-byte elements that fill a block take it in backward too, as clusters
-// of one. Needs Hopper; flaw: a row that a cluster cannot keep goes back to block.
+// of one. Needs Hopper; flaw: a row that a cluster cannot keep falls back to block.
 //
 // stream: such a row is read again where it is needed, but for what there is room for in shared
-// memory. Flaw: a row that is no multiple of the vector wide goes back to block.
+// memory. Flaw: a row that is no multiple of the vector wide falls back to block.
 #pragma once
 
 #include "norms_wide.cuh"
@@ -241,7 +241,7 @@ void launch_stream(const Forward<T>& p, cudaStream_t stream) {
     launch.start(forward_stream<T>, stream, p, launch.blocks, launch.kept);
 }
 
-// Launches the kernel that takes such rows in vectors. False: there is none.
+// Launches the kernel that takes such rows in vectors. False if there is none.
 template <class T>
 bool launch_forward(const Forward<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (kHasVectors<T>) {

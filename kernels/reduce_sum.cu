@@ -43,7 +43,7 @@ __global__ void sum_naive(const In* x, Out* y, Pieces pieces) {
     y[p] = Out(sum.value);
 }
 
-// ---- shared: one block per piece; neighbouring threads read neighbours, then a tree in shared
+// ---- shared: one block per piece; reads are coalesced, then a tree in shared
 // memory adds their sums.
 // Flaw: small reads, a barrier for each level of the tree, and most threads idle in most levels.
 

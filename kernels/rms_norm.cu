@@ -55,8 +55,8 @@ __device__ A average_of(A h_xhat, A xhat_square, A r, A cols_eps) {
 }
 
 // ---- naive: one thread per row, and for dweight one thread per column.
-// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
-// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+// Flaw: reads are not coalesced, and rows or cols threads cannot fill a GPU.
+// (unroll 1: rolled loops compile faster, and speed does not matter here.)
 
 template <class T>
 __global__ void forward_naive(Forward<T> p) {
@@ -112,7 +112,7 @@ __global__ void dweight_naive(Backward<T> p, Into<T> dweight) {
     store_column_sum(dweight, c, sum.value);
 }
 
-// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// ---- block: one block per row; reads are coalesced, and the block adds up its
 // threads' sums. For dweight a thread takes a column of a slice of the rows, and a second pass adds
 // up the slices.
 // Flaw: both directions read each row twice, backward once more for the columns.
@@ -181,10 +181,10 @@ __global__ void dweight_block(Backward<T> p) {
 // that the block takes; the next row is on its way to shared memory meanwhile.
 //
 // A row that is no multiple of the vector wide has edges, which go one by one (rows.cuh).
-// Flaw: a row too wide for one block goes back to block.
+// Flaw: a row too wide for one block falls back to block.
 
-// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
-// barrier is dear, keeps a row within one warp.
+// Vectors that forward keeps of a row, in each thread's registers. In the simulator, where barriers
+// are expensive, a row stays within one warp.
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
@@ -397,7 +397,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp
     }
 }
 
-// ---- launchers. Rows that a version cannot take go to the one before.
+// ---- launchers. A version that cannot take the rows falls back to the one before.
 
 template <class T>
 cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,

@@ -4,10 +4,10 @@
 // its way meanwhile: in forward such a row waits in shared memory, which has room for twice the
 // columns of vector in one block, and backward takes kRowsTogether at once. Without a residual
 // there is half the traffic to hide the wait behind: so forward of very wide rows is pipelined.
-// More than one block needs Hopper; flaw: a row that a cluster cannot keep goes back to block.
+// More than one block needs Hopper; flaw: a row that a cluster cannot keep falls back to block.
 //
 // stream: such a row is read again where it is needed, but for what there is room for in shared
-// memory. Flaw: a row that is no multiple of the vector wide goes back to block.
+// memory. Flaw: a row that is no multiple of the vector wide falls back to block.
 #pragma once
 
 #include "norms_wide.cuh"
@@ -336,7 +336,7 @@ void launch_stream(const Forward<T>& p, cudaStream_t stream) {
     launch.start(kernel, stream, p, launch.blocks, launch.kept);
 }
 
-// Launches the kernel that takes such rows in vectors. False: there is none.
+// Launches the kernel that takes such rows in vectors. False if there is none.
 template <class T>
 bool launch_forward(const Forward<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (kHasVectors<T>) {

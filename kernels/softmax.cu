@@ -26,9 +26,9 @@ template <class T>
 constexpr bool kExact = sizeof(T) > 2;
 
 // ---- naive: one thread per row.
-// Flaw: neighbouring threads read cols apart, rows threads cannot fill a GPU, and forward reads x
+// Flaw: reads are not coalesced, rows threads cannot fill a GPU, and forward reads x
 // three times, backward g and y twice.
-// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+// (unroll 1: rolled loops compile faster, and speed does not matter here.)
 
 template <class T>
 __global__ void forward_naive(const T* x, T* y, int64_t rows, int64_t cols) {
@@ -66,10 +66,10 @@ __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int6
     for (int64_t c = 0; c < cols; ++c) dx[c] = T(A(y[c]) * (A(g[c]) - dot.value - lack.value));
 }
 
-// ---- online: the threads of one or more warps share a row, and neighbouring threads read
-// neighbours. Max and sum come from one pass: what is in the sum is scaled down when the max grows.
-// V is 1 here. For rows that they cannot keep, vector takes these kernels with V = kAccess, and
-// cluster with several blocks as well. Flaw: the row is read a second time for the result.
+// ---- online: the threads of one or more warps share a row, and reads
+// are coalesced. Max and sum come from one pass: what is in the sum is scaled down when the max
+// grows. V is 1 here. For rows that they cannot keep, vector takes these kernels with V = kAccess,
+// and cluster with several blocks as well. Flaw: the row is read a second time for the result.
 
 template <class T, int V>
 __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
@@ -147,7 +147,7 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 // Flaw: a row is as wide as 512 threads can hold.
 //
 // ---- cluster: the same kernels with several blocks for a row, which reduce in each other's shared
-// memory. Needs Hopper. Flaw: a row that does not fit there either goes back to online.
+// memory. Needs Hopper. Flaw: a row that does not fit there either falls back to online.
 
 // The row, where K tensors are read.
 template <class T, int K>
@@ -269,7 +269,7 @@ __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void backward_vector
 
 #include "softmax_wide.cuh"
 
-// ---- launchers. Rows that a version cannot take go to the one before.
+// ---- launchers. A version that cannot take the rows falls back to the one before.
 
 // The launch of an online kernel for rows of so many accesses, with at most `blocks` blocks a row.
 // It has no more threads than there is work for, and no more blocks than have enough of it.

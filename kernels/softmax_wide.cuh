@@ -88,7 +88,7 @@ RowLaunch waiting_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int64
 }
 
 // Launches the kernel that takes such rows in vectors, and reads each vector once or keeps some.
-// False: there is none.
+// False if there is none.
 template <class T>
 bool launch_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_t version,
                     cudaStream_t stream) {
