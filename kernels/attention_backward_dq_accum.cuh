@@ -31,29 +31,31 @@ __device__ inline void fence_global_copies() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 // Waits until a semaphore has this value, and releases it to the next tile.
-__device__ inline void semaphore_wait(const int* counter, int turn) {
+__device__ inline void semaphore_wait(const int* semaphore, int position) {
     int now;
     do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    } while (now != turn);
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(semaphore) : "memory");
+    } while (now != position);
     fence_global_copies();
 }
-__device__ inline void semaphore_release(int* counter, int turn) {
+__device__ inline void semaphore_release(int* semaphore, int position) {
     tma_store_wait();
     fence_global_copies();
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(semaphore), "r"(position + 1)
+                 : "memory");
 }
 
 // Adds a tile from shared memory to accumulator `at` when all tiles before it have been added.
-__device__ inline void add_in_order(const DqAccum& to, int64_t at, int turn, const float* from) {
+__device__ inline void add_in_order(const DqAccum& to, int64_t at, int position,
+                                    const float* from) {
     constexpr int bytes = DqAccum::kNumbers * sizeof(float);
-    if (turn == 0) {
+    if (position == 0) {
         bulk_store(to.values + at * DqAccum::kNumbers, from, bytes);
     } else {
-        semaphore_wait(to.semaphores + at, turn);
+        semaphore_wait(to.semaphores + at, position);
         bulk_add(to.values + at * DqAccum::kNumbers, from, bytes);
     }
-    semaphore_release(to.semaphores + at, turn);
+    semaphore_release(to.semaphores + at, position);
 }
 
 // Calls f(attention, slice, key, steps) for a tile of the scheduler, if it has keys.

@@ -65,9 +65,9 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqAccum
     for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
         const int i = pipe.stage;
         const int64_t at = info_at(a, place) / S::kRows * S::kConsumers + part;
-        const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
+        const int position = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
         shared.dq_full[i][part].wait(pipe.phase);
-        add_in_order(to, at, turn, shared.dq[i][part]);
+        add_in_order(to, at, position, shared.dq[i][part]);
         shared.dq_empty[i][part].arrive();
         pipe.next();
     });

@@ -95,9 +95,9 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole,
         const auto add = [&](const auto& a, int64_t slice, int key, Steps steps) {
             for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
                 const int64_t at = info_at(a, place) / 64 + part;
-                const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
+                const int position = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
                 shared.dq_full[part].wait(pipe.phase);
-                if (place.row + part * 64 < a.rows) add_in_order(to, at, turn, shared.dq[part]);
+                if (place.row + part * 64 < a.rows) add_in_order(to, at, position, shared.dq[part]);
                 shared.dq_empty[part].arrive();
                 pipe.next();
             });

@@ -20,8 +20,8 @@ struct MmaDecode {
     static constexpr int kStages = kCols > 128 ? 2 : 3;
     static constexpr int kMostWarps = kCols > 128 ? 4 : 8;
     static constexpr int kTile = tile_bytes(kTokens, kCols);  // of k or v in a stage
-    static constexpr int kOfWarp = kStages * 2 * kTile;
-    static constexpr int bytes(int warps) { return warps * kOfWarp + kTileAlign; }
+    static constexpr int kWarpBytes = kStages * 2 * kTile;
+    static constexpr int bytes(int warps) { return warps * kWarpBytes + kTileAlign; }
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -182,12 +182,12 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
     using S = MmaDecode<kCols>;
     using Partial = WarpPartial<T, S::kRows, kCols>;
     static_assert(
-        sizeof(Partial) <= S::kOfWarp, "a warp's accumulators take the place of its tiles");
+        sizeof(Partial) <= S::kWarpBytes, "a warp's accumulators take the place of its tiles");
     constexpr int kTokens = S::kTokens, kStages = S::kStages;
     extern __shared__ char memory[];
     char* const stages = &tile_aligned<char>(memory);
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    char* const mine = stages + warp * S::kOfWarp;
+    char* const mine = stages + warp * S::kWarpBytes;
     const auto k_tile = [&](int stage) { return mine + 2 * stage * S::kTile; };
     const auto v_tile = [&](int stage) { return k_tile(stage) + S::kTile; };
     const KvSplit kv(d, S::kRows, splits, kTokens);
@@ -245,6 +245,6 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
     }
     __syncthreads();
     launch_dependents();
-    kv.combine_warps<Partial>(d, stages, S::kOfWarp, partials, y, splits);
+    kv.combine_warps<Partial>(d, stages, S::kWarpBytes, partials, y, splits);
 #endif
 }

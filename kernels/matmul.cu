@@ -38,7 +38,7 @@ __global__ void matmul_naive(Product<T> p, int64_t elements) {
     if (i >= elements) return;
     const int64_t unit = i % p.units, row = i / p.units % p.rows, batch = i / p.units / p.rows;
     KahanSum<Acc<T>> accum[2];
-    for (int half = 0; half < halves(p); ++half) {
+    for (int half = 0; half < rows_per_unit(p); ++half) {
         const T* x = at(p.x, batch, row, 0);
         const T* w = at(p.w, batch, unit + half * p.units, 0);
         for (int64_t first = 0; first < p.depth; first += kRun) {

@@ -39,7 +39,7 @@ __device__ float of_pair(uint32_t pair, int i) {
 // pair, and shared memory then serves it to all.
 template <class T>
 __device__ uint32_t bias_of_tile(const Product<T>& p, int unit, int columns) {
-    const int of_half = columns / halves(p), column = threadIdx.x % kWarpgroup * 2;
+    const int of_half = columns / rows_per_unit(p), column = threadIdx.x % kWarpgroup * 2;
     const int at = unit + column % of_half;
     return pair_at(
         p.bias + column / of_half * p.units + at, p.bias && column < columns && at < p.units);
@@ -207,7 +207,7 @@ struct EpilogueVector {
 #pragma unroll
             for (int i = 0; i < 8; ++i) z[i] += bias[i];
         }
-        if (p.z) write(p.z + (row * halves(p) + half) * p.units + unit, z);
+        if (p.z) write(p.z + (row * rows_per_unit(p) + half) * p.units + unit, z);
     }
 };
 
@@ -217,7 +217,7 @@ __device__ void epilogue(const float (&accum)[N], const Product<T>& p, EpilogueB
                          int64_t matrix, int row, int64_t unit, int group) {
     constexpr int kChunks = N / 16;
     const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(accum);
-    const int count = kChunks / halves(p), thread = threadIdx.x % kWarpgroup;
+    const int count = kChunks / rows_per_unit(p), thread = threadIdx.x % kWarpgroup;
     const bool vectors = p.units % 8 == 0 && is_aligned(p.y, p.z, p.bias, p.residual);
 #pragma unroll 1
     for (int n = 0; n < count; ++n, unit += kChunk) {
@@ -253,7 +253,7 @@ __device__ void epilogue(const float (&accum)[N], const Product<float>& p, Epilo
                          int64_t matrix, int row, int64_t unit, int) {
     constexpr int kChunks = N / 16;
     const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(accum);
-    const int count = kChunks / halves(p);
+    const int count = kChunks / rows_per_unit(p);
 #pragma unroll 1
     for (int n = 0; n < count; ++n, unit += kChunk) {
 #pragma unroll

@@ -30,8 +30,9 @@
 //   multiply(stage, p, step)    adds the products of a stage to `accum`
 //   epilogue(p, .., c, accum)   makes y of chunk c, four accumulators
 //
-// is_linear(p), z_of(p, ..), epilogue_element(p, ..) and halves(p), as in matmul_product.cuh, must
-// exist for the type of the product. The consumers of matmul are in matmul_few_rows_configs.cuh.
+// is_linear(p), z_of(p, ..), epilogue_element(p, ..) and rows_per_unit(p), as in
+// matmul_product.cuh, must exist for the type of the product. The consumers of matmul are in
+// matmul_few_rows_configs.cuh.
 #pragma once
 
 #include "dependent_launch.cuh"
@@ -243,7 +244,7 @@ __device__ void epilogue_split_k(FewRowsShared<Consumer>& shared, const P& p,
         for (int c = split.rank, n = 0; c < kAccumChunks<Consumer>; c += split.splits, ++n)
             consumer.epilogue_linear(p, tile, c, reduce_splits(shared, split, n));
     } else {
-        const bool gated = Consumer::kGates > 0 && halves(p) == 2;
+        const bool gated = Consumer::kGates > 0 && rows_per_unit(p) == 2;
 #pragma unroll 1
         for (int c = split.rank, n = 0; c < (gated ? Consumer::kGates : kAccumChunks<Consumer>);
              c += split.splits, ++n) {
@@ -268,7 +269,7 @@ __device__ void epilogue_whole(const P& p, const FewRowsTile& tile, const Consum
             consumer.epilogue_linear(p, tile, c, consumer.chunk(c));
         return;
     }
-    const bool gated = Consumer::kGates > 0 && halves(p) == 2;
+    const bool gated = Consumer::kGates > 0 && rows_per_unit(p) == 2;
 #pragma unroll 1
     for (int c = 0; c < (gated ? Consumer::kGates : kAccumChunks<Consumer>); ++c) {
         Vec<float, 4> gates = {}, accum;
@@ -454,7 +455,7 @@ struct FewRowsTransposed : FewRowsAccumulators<rows / 2> {
     template <class P>
     __device__ static int first_unit(const P& p, int tile) {
         const int warp = threadIdx.x / kWarp % (kUnits / 16);
-        return tile * (kUnits / halves(p)) + warp * (16 / halves(p));
+        return tile * (kUnits / rows_per_unit(p)) + warp * (16 / rows_per_unit(p));
     }
     template <class P>
     __device__ static void epilogue(const P& p, const FewRowsTile& tile, int c,
@@ -465,7 +466,7 @@ struct FewRowsTransposed : FewRowsAccumulators<rows / 2> {
             const int row = c * 8 + lane % 4 * 2 + i;
             if (row >= tile.end) continue;
             if (unit < p.units) epilogue_element(p, tile.matrix, row, unit, accum[i], accum[i + 2]);
-            if (halves(p) == 1 && unit + 8 < p.units)
+            if (rows_per_unit(p) == 1 && unit + 8 < p.units)
                 epilogue_element(p, tile.matrix, row, unit + 8, accum[i + 2], 0.f);
         }
     }

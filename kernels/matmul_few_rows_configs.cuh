@@ -12,8 +12,8 @@ struct FewRowsStage {
     // A w by column is loaded in boxes of 64 units.
     template <class Load>
     __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
-        const int first = tile * (units / halves(p)), k = step * kTileDepth;
-        if (!by_column && halves(p) == 2) {
+        const int first = tile * (units / rows_per_unit(p)), k = step * kTileDepth;
+        if (!by_column && rows_per_unit(p) == 2) {
             for (int n = 0; n < units / 8; ++n)
                 load(n * 8 * kTileRow, k, first + n / 2 * 8 + n % 2 * int(p.units));
         } else {
@@ -34,7 +34,7 @@ struct FewRows : FewRowsTransposed<rows> {
     using Stage = FewRowsStage<T, rows, kUnits, by_column>;
 
     __device__ explicit FewRows(int) {}
-    static int units_of_box(const Product<T>& p) { return halves(p) == 2 ? 8 : kUnits; }
+    static int units_of_box(const Product<T>& p) { return rows_per_unit(p) == 2 ? 8 : kUnits; }
 
 #if HAS_WGMMA
     __device__ void multiply(const Stage& stage, const Product<T>&, int) {
@@ -60,7 +60,7 @@ struct FewRowsUntransposed : FewRowsAccumulators<units / 2> {
 #if HAS_WGMMA
         template <class Load>
         __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
-            if (halves(p) == 1)
+            if (rows_per_unit(p) == 1)
                 return FewRowsStage<T, kRows, units, by_column>::fetch_w(p, tile, step, load);
             for (int half = 0; half < 2; ++half)
                 load(half * (units / 2) * kTileRow, step * kTileDepth,
@@ -74,7 +74,7 @@ struct FewRowsUntransposed : FewRowsAccumulators<units / 2> {
     const int group = groups == 1 ? 0 : __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
 
     __device__ explicit FewRowsUntransposed(int) {}
-    static int units_of_box(const Product<T>& p) { return units / halves(p); }
+    static int units_of_box(const Product<T>& p) { return units / rows_per_unit(p); }
 
 #if HAS_WGMMA
     __device__ int row(const FewRowsTile& tile, int i) const {
@@ -88,7 +88,7 @@ struct FewRowsUntransposed : FewRowsAccumulators<units / 2> {
                              const Vec<float, 4>& accum, const Vec<float, 4>& gates) const {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int unit = tile.column * (units / halves(p)) + c * 8 + accum_column(i);
+            const int unit = tile.column * (units / rows_per_unit(p)) + c * 8 + accum_column(i);
             if (row(tile, i) < tile.end && unit < p.units)
                 epilogue_element(p, tile.matrix, row(tile, i), unit, accum[i], gates[i]);
         }
@@ -112,10 +112,10 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
     if (!can_few_rows<Consumer, Product<T>>() || !fits_tma(p)) return false;
     if (!make_map(maps.x, p, p.x, p.rows, rows_of_tile<Consumer>(p.rows)) ||
-        !make_map(
-            maps.w, p, p.w, p.units * halves(p), Consumer::units_of_box(p), kFewRowsPromotion))
+        !make_map(maps.w, p, p.w, p.units * rows_per_unit(p), Consumer::units_of_box(p),
+                  kFewRowsPromotion))
         return false;
-    return launch_few_rows<Consumer>(p, maps, p.batch, p.units * halves(p), stream);
+    return launch_few_rows<Consumer>(p, maps, p.batch, p.units * rows_per_unit(p), stream);
 }
 
 // The tile of a product of few rows. There are few sizes, because each is a kernel: 64 units, with
@@ -139,7 +139,7 @@ FewRowsConfig few_rows_config(const Product<T>& p) {
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
     const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);
     const int64_t rows = ceil_div(p.rows, high);  // of a tile
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     for (int units : {64, 48, 112, 128}) {
         if (units != 64 && p.w.col != 1) continue;
         const int64_t tiles = p.batch * high * ceil_div<int64_t>(wide, units);

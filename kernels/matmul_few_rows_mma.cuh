@@ -75,7 +75,7 @@ matmul_few_rows_mma(P p, int64_t tiles, int64_t at_once) {
     constexpr int kAhead = sizeof(W) == 2 && rows == 8 ? 8 : 4;
     __shared__ float partials[kWarps][rows][kFewUnits + 1];  // + 1 avoids bank conflicts
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, of_row = lane / 4;
-    const int units = kFewUnits / halves(p);
+    const int units = kFewUnits / rows_per_unit(p);
     const int64_t matrix = blockIdx.x / tiles, first = blockIdx.x % tiles * units;
     const W* w[2];  // rows past the end are multiplied but not written
     const T* x[kTiles];
@@ -89,7 +89,7 @@ matmul_few_rows_mma(P p, int64_t tiles, int64_t at_once) {
     if (kFewUsesPdl<W, rows>) {
         launch_dependents();
         const int row = threadIdx.x;
-        if (sizeof(W) == 2 && blockIdx.x < at_once && row < units * halves(p)) {
+        if (sizeof(W) == 2 && blockIdx.x < at_once && row < units * rows_per_unit(p)) {
             const int64_t unit = smaller(first + row % units, p.units - 1) + row / units * p.units;
             const int64_t count = smaller<int64_t>(p.depth, kFewPrefetchDepth);
             load_to_l2(at(p.w, matrix, unit, 0), int(count * sizeof(W)));
@@ -149,7 +149,7 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
     if (p.rows > rows || cudaFuncGetAttributes(&compiled, kernel) != cudaSuccess ||
         compiled.ptxVersion < 80)
         return false;
-    const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / halves(p));
+    const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / rows_per_unit(p));
     if (batch * tiles > 0x7fffffff || p.depth > 0x3fffffff) return false;  // counted in 32 bits
     if (kFewUsesPdl<W, rows>) {
         launch_secondary(kernel, 1, unsigned(batch * tiles), dim3(kFewThreads), stream, p, tiles,

@@ -67,8 +67,8 @@ void check_scale(const Tensor& scale, const char* name, const Tensor& t, const c
     check_device(scale, name, x, "x");
     if (type_of(scale) != ScalarType::Float)
         fail(name, " is ", dtype_name(type_of(scale)), "; wanted is float32");
-    const Sharing found = sharing(scale, t, high);
-    if (!found.all && !found.row && !found.block) {
+    const Sharing shared_by = sharing(scale, t, high);
+    if (!shared_by.all && !shared_by.row && !shared_by.block) {
         fail(name, " has shape ", shape_name(scale), ", but ", of, " has shape ", shape_name(t),
              "; wanted is () for one scale, ", shape_name(row_shape(t)),
              " for one of each row, or ", shape_name(block_shape(t, high)), " for one of each ",

@@ -34,37 +34,37 @@ struct MmaTile {
 template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
-    static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart,
+    static constexpr int kLineStride = Tile::kThreads / 8, kPieces = side / kLineStride,
                          kOfHalf = kPieces / 2;
     static constexpr bool one_k =
-        by_row || kApart % Tile::kDepth == 0;  // pieces differ in their rows only
+        by_row || kLineStride % Tile::kDepth == 0;  // pieces differ in their rows only
 
     const T* const data;
-    const T* first[2];     // the first piece of each half
-    int64_t apart, ahead;  // strides to the next piece and to the next tile
-    int sizes[kPieces];    // valid elements of each piece
-    bool whole = true;     // whether all are valid
+    const T* first[2];      // the first piece of each half
+    int64_t stride, ahead;  // strides to the next piece and to the next tile
+    int sizes[kPieces];     // valid elements of each piece
+    bool whole = true;      // whether all are valid
 
     static __device__ int line() { return threadIdx.x / 8; }
     static __device__ int piece() { return threadIdx.x % 8 * Tile::kPiece; }
     static __device__ int row_of(int n) {
-        const int each = line() + n * kApart;
+        const int each = line() + n * kLineStride;
         return by_row ? each : each / Tile::kDepth * Tile::kDepth + piece();
     }
     static __device__ int k_of(int n) {
-        return by_row ? piece() : (line() + n * kApart) % Tile::kDepth;
+        return by_row ? piece() : (line() + n * kLineStride) % Tile::kDepth;
     }
     static __device__ char* at(char* tile, int n) {
-        return tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes);
+        return tile + swizzled(line() + n * kLineStride, threadIdx.x % 8 * kVecBytes);
     }
     __device__ const T* source(int n, int step) const {
-        return first[n / kOfHalf] + n % kOfHalf * apart + step * ahead;
+        return first[n / kOfHalf] + n % kOfHalf * stride + step * ahead;
     }
 
   public:
     __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<side>& rows)
         : data(from.data),
-          apart(one_k ? kApart * from.row : kApart * from.col),
+          stride(one_k ? kLineStride * from.row : kLineStride * from.col),
           ahead(Tile::kDepth * from.col) {
         for (int n = 0; n < kPieces; ++n) {
             const int64_t row = rows(row_of(n)), left = rows.end[n / kOfHalf] - row;
@@ -115,13 +115,13 @@ struct WarpPlace {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Four matrices of 8 rows by 16 bytes of k, as fragments need them. Matrix i begins at row r + i %
-// 2 * apart and byte k + i / 2 * 16; or if `across`, at row r + i / 2 * apart and byte k + i % 2 *
-// 16.
+// 2 * stride and byte k + i / 2 * 16; or if `across`, at row r + i / 2 * stride and byte k + i % 2
+// * 16.
 template <class T, bool by_row>
-__device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int apart, bool across,
+__device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int stride, bool across,
                               int k) {
     const int lane = threadIdx.x % kWarp;
-    const auto row = [&](int i) { return r + (across ? i / 2 : i % 2) * apart; };
+    const auto row = [&](int i) { return r + (across ? i / 2 : i % 2) * stride; };
     const auto byte = [&](int i) { return k + (across ? i % 2 : i / 2) * kVecBytes; };
     if constexpr (by_row) {
         ldmatrix(to, tile + swizzled(row(lane / 8) + lane % 8, byte(lane / 8)), false);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int64_t row = rows(accum.row(m, i)), unit = columns(accum.column(i));
-            if (row >= 0 && unit >= 0 && i < 16 / halves(p))
+            if (row >= 0 && unit >= 0 && i < 16 / rows_per_unit(p))
                 epilogue_element(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }
     }

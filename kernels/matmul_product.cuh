@@ -8,7 +8,7 @@
 // Rows of w per unit: 2 with swiglu, where row u belongs to the left half of z and row units + u to
 // the right one.
 template <class T>
-__host__ __device__ int halves(const Product<T>& p) {
+__host__ __device__ int rows_per_unit(const Product<T>& p) {
     return p.act == kSwiglu ? 2 : 1;
 }
 
@@ -117,7 +117,7 @@ struct TileGrid {
 
     template <class T>
     TileGrid(const Product<T>& p, int tile_rows, int tile_columns)
-        : TileGrid(p.batch, p.rows, p.units * halves(p), tile_rows, tile_columns) {}
+        : TileGrid(p.batch, p.rows, p.units * rows_per_unit(p), tile_rows, tile_columns) {}
 
     int64_t tiles() const { return batch * rows * columns; }
 

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
         end_group();
     }
 #pragma unroll 1
-    for (int n = 0; n < each / halves(p); ++n) {
+    for (int n = 0; n < each / rows_per_unit(p); ++n) {
         const int64_t unit = columns(W::row_of(right, n));
         for (int m = 0; m < each; ++m) {
             const int64_t row = rows(X::row_of(down, m));

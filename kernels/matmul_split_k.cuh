@@ -12,24 +12,24 @@
 
 // A warpgroup reduces 32 units of 64 rows of a tile, of both halves of z with swiglu, and runs
 // their epilogue.
-template <class T, int columns, int halves>
+template <class T, int columns, int rows_per_unit>
 __global__ void WGMMA_KERNEL(kWarpgroup)
     matmul_split_k_reduce(Product<T> p, TileScheduler scheduler, SplitK split_k) {
 #if HAS_WGMMA
-    constexpr int kPieces = columns / (kChunk * halves), kThreads = kConsumers * kWarpgroup;
+    constexpr int kPieces = columns / (kChunk * rows_per_unit), kThreads = kConsumers * kWarpgroup;
     constexpr int kOfHalf = kChunk / 2;  // accumulators of a thread
     alignas(kTileAlign) __shared__ EpilogueBuffers buffers;
     const float* const workspace = grid_dependency_wait(p.workspace);
     const int piece = blockIdx.x % kPieces, group = blockIdx.x / kPieces % kConsumers;
     const int tile = blockIdx.x / kPieces / kConsumers, thread = group * kWarpgroup + threadIdx.x;
-    float accum[halves * kOfHalf] = {};
+    float accum[rows_per_unit * kOfHalf] = {};
 #pragma unroll 4
     for (int n = 0; n < split_k.splits; ++n) {
         const float* const partial =
             workspace + (int64_t(n) * split_k.split_tiles + tile) * (kTileRows * columns) +
             thread * 4;
 #pragma unroll
-        for (int i = 0; i < halves * kOfHalf; i += 4) {
+        for (int i = 0; i < rows_per_unit * kOfHalf; i += 4) {
             const int half = i / kOfHalf;
             const int of_tile = half * (columns / 4) + piece * kOfHalf + i % kOfHalf;
             const Vec<float, 4> four = load<4>(partial + of_tile * kThreads);
@@ -40,7 +40,7 @@ __global__ void WGMMA_KERNEL(kWarpgroup)
     TilePlace place;
     scheduler.at(split_k.whole + tile, 0, place);
     epilogue(accum, p, buffers, place.matrix, int(place.row) * kTileRows + group * 64,
-             place.column * (columns / halves) + piece * kChunk, 0);
+             place.column * (columns / rows_per_unit) + piece * kChunk, 0);
 #endif
 }
 
@@ -83,7 +83,7 @@ template <class T>
 SplitKPlan split_k_plan(const Product<T>& p) {
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
     const int64_t at_once = multiprocessors();
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     const double bytes =
         double(sizeof(T)) * p.batch * (double(p.rows + wide) * p.depth + double(p.rows) * p.units);
     SplitKPlan best;
@@ -118,7 +118,7 @@ template <int columns, class T>
 void launch_split_k_reduce(const Product<T>& p, const SplitK& split_k, cudaStream_t stream) {
     const TileScheduler scheduler(TileGrid(p, kTileRows, columns), 1, kGroupRows);
     const int64_t pieces =
-        int64_t(split_k.split_tiles) * kConsumers * (columns / kChunk / halves(p));
+        int64_t(split_k.split_tiles) * kConsumers * (columns / kChunk / rows_per_unit(p));
     const auto launch = [&](auto kernel) {
         launch_secondary(
             kernel, 1, unsigned(pieces), dim3(kWarpgroup), stream, p, scheduler, split_k);

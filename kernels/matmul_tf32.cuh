@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kCopyThreads) round_to_tf32(Operand<float> fro
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     constexpr int V = kVec<float>, kPieces = kCopySide / V,
                   kEachThread = kPieces * kCopySide / kCopyThreads;
-    constexpr int kApart = kCopySide / kEachThread;  // lines between the pieces of a thread
+    constexpr int kLineStride = kCopySide / kEachThread;  // lines between the pieces of a thread
     __shared__ float transposed[by_row ? 1 : kCopySide][kCopySide + 1];
     const int64_t copied = copied_depth(depth);
     const int64_t across = ceil_div<int64_t>(copied, kCopySide),
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kCopyThreads) round_to_tf32(Operand<float> fro
     Vec<float, V> all[kEachThread];
 #pragma unroll
     for (int n = 0; n < kEachThread; ++n) {
-        const int l = line + n * kApart;
+        const int l = line + n * kLineStride;
         const int64_t row = first_row + (by_row ? l : piece), k = first_k + (by_row ? piece : l);
         const int64_t left = row < rows && k < depth ? (by_row ? depth - k : rows - row) : 0;
         const float* const from_here = at(from, matrix, row, k);
@@ -55,15 +55,15 @@ __global__ void __launch_bounds__(kCopyThreads) round_to_tf32(Operand<float> fro
     if constexpr (!by_row) {
 #pragma unroll
         for (int n = 0; n < kEachThread; ++n)
-            for (int i = 0; i < V; ++i) transposed[piece + i][line + n * kApart] = all[n][i];
+            for (int i = 0; i < V; ++i) transposed[piece + i][line + n * kLineStride] = all[n][i];
         __syncthreads();
 #pragma unroll
         for (int n = 0; n < kEachThread; ++n)
-            for (int i = 0; i < V; ++i) all[n][i] = transposed[line + n * kApart][piece + i];
+            for (int i = 0; i < V; ++i) all[n][i] = transposed[line + n * kLineStride][piece + i];
     }
 #pragma unroll
     for (int n = 0; n < kEachThread; ++n) {
-        const int64_t row = first_row + line + n * kApart, k = first_k + piece;
+        const int64_t row = first_row + line + n * kLineStride, k = first_k + piece;
         if (row < rows && k < copied) store(to + (matrix * rows + row) * copied + k, all[n]);
     }
 #endif
@@ -201,7 +201,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         }
         scheduler.at(split_k.tile(n, first), 0, place);
         const int row = int(place.row) * kTileRows + group * 64;
-        const int unit = int(place.column) * (kColumns / halves(p));
+        const int unit = int(place.column) * (kColumns / rows_per_unit(p));
         if (stores) {
             epilogue_tma(accum, p.scale, shared.epilogue[group], maps.y, int(place.matrix), row,
                          unit, group, stored);
@@ -227,7 +227,7 @@ inline bool is_for_mma(const Product<float>& p) {
 template <class T>
 int64_t tf32_copies(const Product<T>& p) {
     using Plan = Tf32Plan<256>;
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     if (!has_wgmma(matmul_tf32<Plan>, Plan::kThreads) || Plan::kBytes > shared_bytes()) return 0;
     if (!fits_tma(p) || TileGrid(p, kTileRows, 128).tiles() > 0x3fffffff) return 0;
     if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return 0;
@@ -256,7 +256,7 @@ int64_t tf32_split_k_floats(const Product<T>& p) {
 
 template <class Plan>
 bool launch_tf32_plan(const Product<float>& p, const SplitK& split_k, cudaStream_t stream) {
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     const auto map = [&](CUtensorMap& to, const Operand<float>& of, int64_t rows, int high) {
         return make_tensor_map(to, of.data, p.batch, rows, p.depth, of.matrix, of.row, high);
     };
@@ -280,7 +280,7 @@ bool launch_tf32_plan(const Product<float>& p, const SplitK& split_k, cudaStream
 // False if TMA cannot describe x or w.
 template <class T>
 bool launch_tf32(Product<T> p, cudaStream_t stream) {
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     copy_rounded(p.w, p.copies, p, wide, stream);
     if (p.x.col != 1)
         copy_rounded(p.x, p.copies + p.batch * wide * copied_depth(p.depth), p, p.rows, stream);

@@ -6,7 +6,7 @@
 #include "matmul_w8a16.h"
 
 template <class T>
-__host__ __device__ int halves(const Int8Product<T>&) {
+__host__ __device__ int rows_per_unit(const Int8Product<T>&) {
     return 1;
 }
 

@@ -391,7 +391,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 }
             }
             if (Plan::kFused && p.residual)
-                fetch_residual(shared, pipe, maps.residual, place, kColumns / 64 / halves(p));
+                fetch_residual(
+                    shared, pipe, maps.residual, place, kColumns / 64 / rows_per_unit(p));
         }
     } else {
         warpgroup_reg_alloc<232>();
@@ -411,7 +412,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             shared.full[pipe.stage].wait(pipe.phase % 2);
             const TileAt place = shared.tiles[pipe.stage];
             const int row = int(place.row) * kTileRows + of_tile;
-            const int unit = int(place.column) * (kColumns / halves(p));
+            const int unit = int(place.column) * (kColumns / rows_per_unit(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
             // The second warpgroup lets the first one run its last steps alone, and then has the
             // tensor cores to itself while the first one is in its epilogue. Not where stages also
@@ -453,7 +454,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                     Residual<typename Plan::Shared, kStages> residual = {shared, pipe, group};
                     epilogue_fused(accum[i], p, shared.bias[group], residual, maps, buffers,
                                    int(place.matrix), row + i * 64, unit, stored);
-                    if (p.residual) pipe.skip(ceil_div(kColumns / 64 / halves(p), kChunksPerStage));
+                    if (p.residual)
+                        pipe.skip(ceil_div(kColumns / 64 / rows_per_unit(p), kChunksPerStage));
                 } else if constexpr (Plan::kStores) {
                     epilogue_tma<T>(accum[i], p.scale, buffers, maps.y, int(place.matrix),
                                     row + i * 64, unit, group, stored, adds_to_y(p));
@@ -493,17 +495,17 @@ template <class T>
 bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool fused = false) {
     if (!fits_tma(p) || (p.act == kSwiglu && p.w.col != 1 && p.units % kVec<T> != 0)) return false;
     if (!make_map(maps.x, p, p.x, p.rows, kTileRows / 2) ||
-        !make_map(maps.w, p, p.w, p.units * halves(p), columns / 2))
+        !make_map(maps.w, p, p.w, p.units * rows_per_unit(p), columns / 2))
         return false;
     if (!stores) return true;
     if (!is_aligned(p.y, p.z, p.bias, p.residual) || p.units % kVec<T> != 0) return false;
-    const int64_t wide = p.units * halves(p);
+    const int64_t wide = p.units * rows_per_unit(p);
     const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
         return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
     };
     return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) &&
            (!p.residual || make_like_y(maps.residual, p.residual, 64)) &&
-           (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, halves(p), p.rows, p.units,
+           (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, rows_per_unit(p), p.rows, p.units,
                                                      p.units, wide, kWarpRows)));
 }
 

@@ -103,14 +103,14 @@ template <class T, int V, bool kAligned>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
                                int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
-    constexpr int kApart = kAligned ? 1 : V;  // from one of the block's rows to the next
-    const int64_t alike = blockIdx.y % kApart, first = blockIdx.y / kApart * rows_each;
-    const int64_t end = smaller((first + rows_each) * kApart, rows);
+    constexpr int kRowStride = kAligned ? 1 : V;  // from one of the block's rows to the next
+    const int64_t alike = blockIdx.y % kRowStride, first = blockIdx.y / kRowStride * rows_each;
+    const int64_t end = smaller((first + rows_each) * kRowStride, rows);
     const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     const Interior<T, kAligned, int64_t> interior(x + alike * cols, cols);
     const auto each_row = [&](auto visit) {
-        for (int64_t row = (first + threadIdx.y) * kApart + alike; row < end;
-             row += blockDim.y * kApart)
+        for (int64_t row = (first + threadIdx.y) * kRowStride + alike; row < end;
+             row += blockDim.y * kRowStride)
             visit(row * cols);
     };
     const int64_t col = interior.begin + thread * V, edge = interior.edge_column(thread);
