@@ -83,7 +83,7 @@ REDUCTIONS = ("none", "mean", "sum")  # of losses, by the numbers of cross_entro
 def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) -> int:
     """The number by which the bindings know a reduction, when the options of a loss are right.
 
-    Raises ValueError for a reduction, an ignore_index or a label_smoothing that there is not.
+    Raises ValueError for an unknown reduction, ignore_index or label_smoothing.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")

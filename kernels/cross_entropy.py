@@ -43,7 +43,7 @@ def cross_entropy(
     torch.compile the check stays, unless it captures CUDA graphs.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
+    ValueError for an unknown reduction, label_smoothing, ignore_index or version.
 
     Source: Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing).
     """

@@ -73,7 +73,7 @@ def linear_cross_entropy(
     asked for are computed. There is no second derivative: asking for one raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
+    ValueError for an unknown reduction, label_smoothing, ignore_index or version.
 
     Source: Wijmans et al., "Cut your losses in large-vocabulary language models", 2024.
     """
