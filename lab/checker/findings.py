@@ -51,6 +51,8 @@ HINTS = {
     "missing proxy fence": "fence.proxy.async after the access, and then the barrier, before the"
     " copy or the product is asked for.",
     "matrix descriptor": "The stride byte offset leads from eight rows to the next eight.",
+    "missing cluster barrier": "barrier.cluster.arrive and barrier.cluster.wait between the two,"
+    " tcgen05.alloc and tcgen05.dealloc.",
     "mbarrier in use": "Initialise it once, before the loop; or mbarrier.inval before it is"
     " initialised again.",
     "wrong parity": "The first phase of an mbarrier has parity 0, the next 1, and so on by turns.",

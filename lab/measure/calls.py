@@ -108,8 +108,9 @@ def measure_calls(
                     results, reads, step = _start(call, what, given, direction, seed)
                     _check_results(results, truths, what)
                     error = errors[name] = summarize(results, truths)
-                    types = (y.dtype for y in results if y.is_floating_point())
-                    eps[name] = max((torch.finfo(it).eps for it in types), default=0)
+                    types_of = [y.dtype for y in results]
+                    floats = (it for it in types_of if it.is_floating_point)
+                    eps[name] = max((torch.finfo(it).eps for it in floats), default=0)
                     timing = take_time(step, device)
                     bytes_fetched = fetched(step, timing) if counted else math.nan
                 held.append(timing.held)
@@ -129,6 +130,7 @@ def measure_calls(
                 )
             torchs = [name for name in errors if name == true.name or is_pytorchs(name)]
             beside = min((errors[name] for name in torchs), key=lambda it: it.max, default=None)
+            beside = beside or true.own_error(given, direction, seed, truths, types_of)
             judged += [
                 Judged(f"{name}, {direction}" if backward else name, error, beside, eps[name])
                 for name, error in errors.items()
@@ -258,6 +260,27 @@ class _Truth:
         if not sum(result.numel() for result in results):
             raise ValueError("truth: it has no elements; wanted are inputs that are not empty")
         return tuple(result.detach() for result in results)
+
+    def own_error(
+        self,
+        given: _Inputs,
+        direction: str,
+        seed: int,
+        truths: tuple[Tensor, ...],
+        types: list[torch.dtype],
+    ) -> Error | None:
+        """Of a function, called with the inputs as they are, as PyTorch's own would be. None where
+        its results are not of the calls' types, or it takes no other inputs than in float64."""
+        if isinstance(self.of, tuple):
+            return None
+        try:
+            with given.put_back():
+                results, _, _ = _start(self.of, "truth", given, direction, seed)
+        except Exception:
+            return None
+        if [y.dtype for y in results] != types:
+            return None
+        return summarize(results, truths)
 
 
 def _truth_of(truth: object, calls: dict[str, Callable]) -> _Truth:

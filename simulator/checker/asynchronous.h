@@ -85,6 +85,7 @@ class Asynchronous final : public WorkWatcher {
     void warpgroup_done(unsigned prior, const char* file, int line) override;
     unsigned groups_left(unsigned most) override;
     void registers(unsigned count, bool is_more, const char* file, int line) override;
+    void pair_dealloc(const char* file, int line) override;
 
   private:
     Site& done(const Site& asked);  // where it is seen to be done
@@ -155,6 +156,7 @@ class Asynchronous final : public WorkWatcher {
         std::vector<std::pair<uint32_t, unsigned>> all_fences;  // and whoever it was
         unsigned registers[max_threads / 128 + 1] = {};
         const Site* more_registers = nullptr;
+        uint64_t cluster_barriers = 0;  // when it began
     };
     struct Mbarrier {
         uint32_t count, block, time;

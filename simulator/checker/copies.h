@@ -21,6 +21,7 @@ void Asynchronous::begin_block(Block& block) {
     OfBlock& it = blocks[&block];
     it = {};
     it.block = &block;
+    it.cluster_barriers = simulator::cluster_barriers(block);
     is_watching = open_works || block.cluster;
     watches_registers = false;
     if (!block.cluster) mbarriers.clear(), tiles.clear();

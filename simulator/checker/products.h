@@ -214,6 +214,17 @@ void Asynchronous::look_at_register(uintptr_t address, unsigned size, Kind kind,
 }
 
 // A multiprocessor has 65536 registers: 512 for each thread of a warpgroup, if there were one.
+// One block of the pair may free what the other has not got yet, or still uses.
+void Asynchronous::pair_dealloc(const char* file, int line) {
+    if (simulator::cluster_barriers(*recorder.block) != of_block().cluster_barriers) return;
+    Finding* const told =
+        say("missing cluster barrier",
+            "two blocks share this tensor memory, and they have come to no barrier of the cluster "
+            "since they began",
+            site_of("tcgen05.dealloc", file, line));
+    if (told) told->severity = Severity::Note;
+}
+
 void Asynchronous::registers(unsigned count, bool is_more, const char* file, int line) {
     OfBlock& of = of_block();
     unsigned& mine = of.registers[recorder.block->rank / 128];

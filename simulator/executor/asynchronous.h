@@ -48,6 +48,9 @@ void tell_warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a,
 void tell_warpgroup_fence() {
     if (auto* work = watching_work()) work->warpgroup_fence();
 }
+void tell_pair_dealloc(const char* file, int line) {
+    if (auto* work = watching_work()) work->pair_dealloc(file, line);
+}
 void tell_warpgroup_commit() {
     if (auto* work = watching_work()) work->warpgroup_commit();
 }

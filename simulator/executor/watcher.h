@@ -64,6 +64,8 @@ class WorkWatcher {
     virtual void warpgroup_done(unsigned prior, const char* file, int line) = 0;
     virtual unsigned groups_left(unsigned most) = 0;
     virtual void registers(unsigned count, bool is_more, const char* file, int line) = 0;
+    // Tensor memory that two blocks have is freed.
+    virtual void pair_dealloc(const char* file, int line) = 0;
 
   protected:
     ~WorkWatcher() = default;

@@ -1,6 +1,7 @@
 """lab.compare_calls: functions of one's own beside PyTorch's, in one table and one figure."""
 
 import math
+import re
 from functools import partial
 
 import pandas
@@ -393,3 +394,21 @@ def test_each_call_ends_with_a_verdict():
         alone = lab.compare_calls({call: calls[call]}, inputs=x, truth=softmax)
         assert alone.table.attrs["verdict"].startswith(f"{call}: {word}")
     assert str(alone.table).endswith(alone.table.attrs["verdict"])
+
+
+def test_a_truth_that_is_a_function_is_what_a_large_error_is_held_against():
+    """Near zero many ULP are lost by PyTorch, too; tensors alone do not say so."""
+    x = torch.linspace(3.14, 3.15, 500)
+    calls = {"mine": lambda x: torch.sin(x.clone())}
+    verdict = lab.compare_calls(calls, inputs=x, truth=lambda x: x.sin())
+    assert re.fullmatch(
+        r"mine: right; the largest error is \S+ ULP, PyTorch's is \S+\.",
+        verdict.table.attrs["verdict"],
+    )
+    wrong = {"mine": lambda x: torch.sin(x) + 1e-3}
+    verdict = lab.compare_calls(wrong, inputs=x, truth=torch.sin).table.attrs["verdict"]
+    assert verdict.startswith("mine: wrong; the largest error is ")
+    of_float64_alone = lab.compare_calls(
+        {"mine": torch.zeros_like}, inputs=x, truth=lambda x: x.double().sin()
+    )
+    assert of_float64_alone.table.attrs["verdict"].startswith("mine: wrong; ")

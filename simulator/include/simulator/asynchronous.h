@@ -37,6 +37,7 @@ SIMULATOR_TOLD(void tell_warpgroup_product(const tensor_cores::WarpgroupTile&, u
                                            const void* const*, void* const*, int, const char*, int))
 SIMULATOR_TOLD(void tell_warpgroup_fence())
 SIMULATOR_TOLD(void tell_warpgroup_commit())
+SIMULATOR_TOLD(void tell_pair_dealloc(const char* file, int line))
 SIMULATOR_TOLD(void tell_warpgroup_wait(unsigned, const char*, int))
 SIMULATOR_TOLD(void tell_registers(unsigned, bool, const char*, int))
 #undef SIMULATOR_TOLD

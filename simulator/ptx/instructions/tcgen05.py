@@ -128,6 +128,10 @@ def _alloc(use: Use) -> str:
     return f"$tensor_alloc(${'shared' if use.groups['space'] else 'generic'}({use[0]}), {use[1]});"
 
 
+def _dealloc(use: Use) -> str:
+    return f"$tensor_dealloc({use[0]}, {use[1]}, {use.groups['cta']});"
+
+
 _ALIGNED = r"\.sync\.aligned"
 _SHAPE = rf"\.(?P<shape>{'|'.join(_SHAPES)})\.x(?P<num>1|2|4|8|16|32|64|128)"
 _COPY = "|".join(shape.replace(".", r"\.") for shape in _COPIES)
@@ -135,7 +139,7 @@ _H = "tcgen05.h"
 
 RULES = [
     Rule(rf"tcgen05\.alloc{CTA_GROUP}{_ALIGNED}(?P<space>\.shared::cta)?\.b32", _alloc, _H),
-    Rule(rf"tcgen05\.dealloc{CTA_GROUP}{_ALIGNED}\.b32", "$tensor_dealloc({0}, {1});", _H),
+    Rule(rf"tcgen05\.dealloc{CTA_GROUP}{_ALIGNED}\.b32", _dealloc, _H),
     Rule(rf"tcgen05\.relinquish_alloc_permit{CTA_GROUP}{_ALIGNED}", "$tensor_relinquish();", _H),
     Rule(rf"tcgen05\.ld{_ALIGNED}{_SHAPE}(?P<packed>\.pack::16b)?\.b32", _load, _H),
     Rule(rf"tcgen05\.st{_ALIGNED}{_SHAPE}(?P<packed>\.unpack::16b)?\.b32", _store, _H),

@@ -259,3 +259,15 @@ extern "C" void a_matrix_within_a_pattern(const float* x, float* y, int) {
     odd_place<<<1, threads>>>(
         map_of(x, 30, 64, 64, 64, 128, true), map_of(x, 30, 64, 8, 64, 128, true), y);
 }
+
+__global__ void __cluster_dims__(2, 1, 1) pair_that_does_not_meet(const float* x, float* y) {
+    __shared__ unsigned columns;
+    allocate_in_pair(&columns);
+    y[blockIdx.x * threads + threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 32)
+        FREE_IN_PAIR(columns);  // BUG frees_what_a_pair_shares: note: missing cluster barrier
+}
+extern "C" void frees_what_a_pair_shares(const float* x, float* y, int) {
+    pair_that_does_not_meet<<<2, threads>>>(x, y);
+}

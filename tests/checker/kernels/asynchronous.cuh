@@ -6,6 +6,15 @@
 
 #define DEVICE __device__ __forceinline__
 
+// Tensor memory that the two blocks of a cluster have together.
+DEVICE void allocate_in_pair(unsigned* columns) {
+    if (threadIdx.x < 32)
+        asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32;" ::"r"(
+            uint32_t(__cvta_generic_to_shared(columns))));
+    __syncthreads();
+}
+#define FREE_IN_PAIR(columns) \
+    asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, 32;" ::"r"(columns))
 DEVICE uint32_t at(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // ---- cp.async

@@ -621,3 +621,14 @@ extern "C" void both_wait_for_each_step(const float* x, float* y, int) {
 extern "C" void steps_come_one_after_the_other(const float* x, float* y, int) {
     in_turn<3, Turns::Ordered><<<1, 96>>>(x, y);
 }
+
+__global__ void __cluster_dims__(2, 1, 1) pair_that_meets(const float* x, float* y) {
+    __shared__ unsigned columns;
+    allocate_in_pair(&columns);
+    y[blockIdx.x * blockDim.x + threadIdx.x] = x[threadIdx.x];
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    if (threadIdx.x < 32) FREE_IN_PAIR(columns);
+}
+extern "C" void pair_meets_before_it_frees(const float* x, float* y, int) {
+    pair_that_meets<<<2, 128>>>(x, y);
+}

@@ -36,7 +36,9 @@ inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
         park(what, file, line);
     }
 }
-inline void tensor_dealloc(uint32_t address, uint32_t count, SIMULATOR_CALLER) {
+// blocks: that free it together, with a cta_group of 2.
+inline void tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULATOR_CALLER) {
+    if (blocks == 2 && current->rank % 32 == 0) tell_pair_dealloc(file, line);
     columns(address, count, tensor_cores::deallocate, "tcgen05.dealloc", file, line);
     if (current->tracked) current->wake_parked();
 }
