@@ -258,7 +258,9 @@ class CFunction:
         as all must be that begin there."""
         what, kind = self._what(parameter), parameter.type
         if not isinstance(value, torch.Tensor):
-            return TypeError(f"{what} is a {type(value).__name__}; wanted a tensor")
+            is_array = type(value).__module__ == "numpy" and hasattr(value, "shape")
+            how = f": torch.from_numpy({parameter.name})" if is_array and parameter.name else ""
+            return TypeError(f"{what} is {_kind(value)}; wanted a tensor{how}")
         if dtype is not None and value.dtype != dtype:
             return TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*)")
         if value.device.type != self.target:
@@ -326,7 +328,13 @@ def _number(what: str, kind: str, value: object) -> bool | int | float:
         if not isinstance(value, torch.Tensor):
             return operator.index(value)
     of = f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
-    raise TypeError(f"{what} is a {type(value).__name__}{of}; wanted a number ({kind})")
+    raise TypeError(f"{what} is {_kind(value)}{of}; wanted a number ({kind})")
+
+
+def _kind(value: object) -> str:
+    """The type of a value, with its article: "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIO' or name == 'ndarray' else 'a'} {name}"
 
 
 _ROOM = str(Path(__file__).parent)

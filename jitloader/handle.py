@@ -429,6 +429,13 @@ class Kernel:
         why = self.explanations().get(name) if self._functions.newest else None
         return f"{said}\n{why}" if why else said
 
+    def _not_a_function(self) -> TypeError:
+        ways = self.signatures() if self._functions.newest else []
+        return TypeError(
+            f"{self.name} holds what its sources define; launch or call one of these:"
+            f" {'; '.join(ways) or 'none'}"
+        )
+
     def explanations(self) -> dict[str, str]:
         """Why what the .cu files define cannot be called from Python: a sentence for each name.
 
@@ -442,6 +449,12 @@ class Kernel:
         with contextlib.suppress(OSError):
             return explanations(self.build.sources(), self.build.exports)
         return {}
+
+    def __getitem__(self, key: object) -> Any:
+        raise self._not_a_function()
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        raise self._not_a_function()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

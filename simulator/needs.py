@@ -27,6 +27,7 @@ _HEADERS = [
         "launch_ex.h",
     ),
     (r"\b__cluster[A-Z_]\w*\s*\(", "cluster.h"),
+    (r"\b__nv_atomic_\w+", "nv_atomics.h"),
     (
         r"\bCUtensorMap\w*|\bcuTensorMap\w+|\bcudaGetDriverEntryPoint\w*|\bcuGetProcAddress\b",
         "tensor_map_encode.h",

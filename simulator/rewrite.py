@@ -56,8 +56,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     of_library: most of it is never used. PTX that is not known ends a kernel that comes to it, and
         of the rest the compiler says what is missing.
 
-    Raises Unsupported for PTX that is not known, launches from device code and libraries that need
-    NVIDIA's compiler, unless they stand where the preprocessor drops them here
+    Raises Unsupported for PTX that is not known, launches and C++'s streams in device code and
+    libraries that need NVIDIA's compiler, unless they stand where the preprocessor drops them here
     (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
@@ -446,17 +446,28 @@ _NESTED = (
 )
 
 
-def _launches_of_kernels(code: str, launches: list[_Edit]) -> Iterator[int]:
-    """Where device code launches a kernel."""
-    if not launches:
-        return
-    opened = [start for start, _, put in launches if put == ")("]
+_STREAMS = (
+    "a kernel cannot write to C++'s streams, which nvcc refuses in device code",
+    'Take printf: printf("%d %f\\n", i, x[i]).',
+)
+_STREAM = re.compile(r"(?:\bstd\s*::\s*)?\b(?:cout|cerr|clog)\s*<<")
+
+
+def _bodies_of_device(code: str) -> Iterator[tuple[int, int]]:
+    """From where to where the bodies of functions go that are compiled for the device alone."""
     for word in re.finditer(r"\b__(?:global|device)__\b", code):
         opening = body_of(code, word.end())
         before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
         if opening is not None and "__host__" not in before + code[word.end() : opening]:
-            end = closing(code, opening) or len(code)
-            yield from (start for start in opened if opening < start < end)
+            yield opening, closing(code, opening) or len(code)
+
+
+def _only_for_hosts(code: str, launches: list[_Edit]) -> Iterator[tuple[int, str, str]]:
+    """Where device code launches a kernel or writes to a stream: with a message and a hint."""
+    found = [(start, *_NESTED) for start, _, put in launches if put == ")("]
+    found += [(match.start(), *_STREAMS) for match in _STREAM.finditer(code)]
+    for start, end in _bodies_of_device(code) if found else ():
+        yield from (each for each in found if start < each[0] < end)
 
 
 def _refuse(
@@ -467,7 +478,7 @@ def _refuse(
     assembly: list[ptx.Translation],
 ) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
-    found = [(start, *_NESTED) for start in _launches_of_kernels(code, launches)]
+    found = list(_only_for_hosts(code, launches))
     found += [(each.start, *each.refused) for each in assembly if each.refused]
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]

@@ -172,7 +172,9 @@ def test_arguments_are_checked(target):
     for arguments, kind, message in [
         ((x, y), TypeError, r"add takes 3 arguments \(x, y, n\), 2 were given"),
         ((x.double(), y, 8), TypeError, r"add: x is torch.float64; wanted torch.float32"),
-        (([1.0], y, 8), TypeError, r"add: x is a list; wanted a tensor"),
+        (([1.0], y, 8), TypeError, r"add: x is a list; wanted a tensor$"),
+        ((1, y, 8), TypeError, r"add: x is an int; wanted a tensor$"),
+        ((y.cpu().numpy(), y, 8), TypeError, r"an ndarray; wanted a tensor: torch.from_numpy\(x\)"),
         ((x, y, 8.0), TypeError, r"add: n is 8.0; wanted a whole number"),
         ((x, y, 1 << 31), ValueError, r"add: n is 2147483648; wanted -2147483648 to 2147483647"),
         ((x[::2], y, 4), ValueError, r"add: x is not contiguous"),
@@ -184,6 +186,11 @@ def test_arguments_are_checked(target):
         kernel.add(x, y, 8)
     with pytest.raises(RuntimeError, match=r"add: cudaErrorInvalid"):
         kernel.add[1, 8, None, 1 << 20](x, y, 8)
+    for wrong in (lambda: kernel[1, 8](x, y, 8), lambda: kernel(x, y, 8)):
+        with pytest.raises(
+            TypeError, match=r"one of these: checked.add\[grid, block\]\(const float"
+        ):
+            wrong()
     kernel.add[1, 8](x, y, 8)  # and no error is left behind
     assert y.eq(2).all()
 

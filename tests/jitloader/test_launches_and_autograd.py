@@ -187,7 +187,7 @@ def test_scalars_of_numpy_and_pytorch_are_numbers(kernel, value, n, yes):
     [
         (torch.ones(1), 4, r"value is a Tensor of shape \(1,\); wanted a number \(float\)"),
         (1j, 4, r"value is a complex; wanted a number"),
-        (np.array([1.0, 2.0]), 4, "value is a ndarray; wanted a number"),
+        (np.array([1.0, 2.0]), 4, "value is an ndarray; wanted a number"),
         (2.0, np.float32(4), "n is 4.0; wanted a whole number"),
         (2.0, "4", "n is a str; wanted a number"),
     ],

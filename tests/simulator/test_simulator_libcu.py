@@ -78,12 +78,14 @@ def test_a_block_waits_for_the_one_before_it(run):
     assert run("chained", 16, 32)[1:17].tolist() == [2**n - 1 for n in range(1, 17)]
 
 
-def test_operations(run):
-    y = run("operations", 1, 100)
+@pytest.mark.parametrize("name", ["operations", "builtins"])
+def test_operations(run, name):
+    y = run(name, 1, 100)
     xor = (34 % 2) | (33 % 2) << 1 | (33 % 2) << 2  # 34 threads flip bit 0, 33 each of the others
     assert y[:6].tolist() == [4950, 99, -99, 2**20 - 1, xor, -100]
     assert y[6:7].view(torch.float32).item() == 50
     assert y[7] == 100
+    assert name == "operations" or y[8:11].tolist() == [7, 0, 16]
 
 
 def test_semaphores_and_latches(run):

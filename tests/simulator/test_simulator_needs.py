@@ -18,6 +18,7 @@ from simulator.rewrite import Unsupported, rewrite
         ("float y = tex2D<float>(t, 0, 0);", ["textures"]),
         ("cudaArray_t a; cudaMallocArray(&a, &d, 8, 8);", ["textures"]),
         ("cudaMemPool_t pool;", ["pools"]),
+        ("y = __nv_atomic_load_n(x, __NV_ATOMIC_RELAXED);", ["nv_atomics"]),
         ("cudaStreamAttrValue value;", ["stream_attributes"]),
         ("CUlaunchAttribute attribute;", ["stream_attributes"]),
     ],

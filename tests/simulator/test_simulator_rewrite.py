@@ -184,6 +184,8 @@ UNSUPPORTED = [
     ("cudaIpcMemHandle_t handle;", "among processes"),
     ("__global__ void k() { k<<<1, 1>>>(); }", "from device code"),
     ("__device__ void f() { if (x) k<int><<<1, 1, 0, 0>>>(); }", "from device code"),
+    ("__global__ void k(int* x) { std::cout << x[0]; }", "C++'s streams"),
+    ("__device__ inline void f() { if (x) cerr<< 1; }", "C++'s streams"),
 ]
 
 

@@ -244,6 +244,34 @@ __global__ void operations(int* y) {
 }
 LAUNCHER(operations)
 
+// The same under nvcc's names, of 12.8 on.
+__global__ void builtins(int* y) {
+    const int t = threadIdx.x;
+    const auto relaxed = __NV_ATOMIC_RELAXED;
+    __nv_atomic_fetch_add(y, t, relaxed);
+    __nv_atomic_max(y + 1, t, relaxed, __NV_THREAD_SCOPE_BLOCK);
+    __nv_atomic_min(y + 2, -t, relaxed, __NV_THREAD_SCOPE_DEVICE);
+    __nv_atomic_or(y + 3, 1 << t % 20, relaxed);
+    __nv_atomic_fetch_xor(y + 4, 1 << t % 3, __NV_ATOMIC_SEQ_CST);
+    __nv_atomic_sub(y + 5, 1, relaxed);
+    __nv_atomic_add(reinterpret_cast<float*>(y + 6), 0.5, relaxed);
+    int old = __nv_atomic_load_n(y + 7, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+    while (!__nv_atomic_compare_exchange_n(
+        y + 7, &old, old + 1, true, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_RELAXED)) {
+    }
+    __nv_atomic_thread_fence(__NV_ATOMIC_SEQ_CST, __NV_THREAD_SCOPE_DEVICE);
+    if (t == 0) {
+        const int value = 7;
+        int before, after;
+        __nv_atomic_store(y + 8, &value, __NV_ATOMIC_RELEASE);
+        __nv_atomic_exchange(y + 8, &value, &before, relaxed);
+        __nv_atomic_store_n(y + 9, before + 1, relaxed);
+        __nv_atomic_load(y + 9, &after, relaxed);
+        y[10] = __nv_atomic_exchange_n(y + 9, 0, relaxed) + after;
+    }
+}
+LAUNCHER(builtins)
+
 template <class T>
 struct Room {
     alignas(T) char bytes[sizeof(T)];
