@@ -32,6 +32,7 @@ WARP = 32
 AT_SITE = "(site)"  # instead of a file: the line is a site's number
 
 # What to do about each kind of finding.
+BLOCKS = " __syncthreads() does not wait for other blocks: use an atomic, or launch a kernel for each step."
 HINTS = {
     "race": "No barrier, no meeting of the warp and no atomic orders these two accesses.",
     "race between streams": "Record an event after the first and have the other stream wait for it"
@@ -151,8 +152,11 @@ def hint_for(row: dict[str, Any]) -> str | None:
     if row["kind"] == "race" and _is_in_warp(row):
         return (
             "Lanes of a warp do not run in step, and volatile does not order them: __syncwarp()"
-            " between these lines."
+            " between these lines, or __syncthreads() if other warps use this memory, too."
         )
+    if row["kind"] == "race" and row["tensor"]:
+        is_in_block = row["block"] == row["other_block"]
+        return HINTS["race"] + (" Put __syncthreads() between them." if is_in_block else BLOCKS)
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
     is_known |= row["kind"] != "out of bounds" or row["message"].endswith(PAST)
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
@@ -371,8 +375,9 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             who = f"thread {row['other_thread']}"
             if row["block"] != row["other_block"]:
                 who += f" of block {row['other_block']}"
+            article = "an" if row["other_access"] == "atomic" else "a"
             return (
-                f"{access} of {_where(row)}; {who} had a"
+                f"{access} of {_where(row)}; {who} had {article}"
                 f" {row['other_access']} there at line {row['other_line']}"
                 + (f": {it['message']}" if it["message"] else "")
             )

@@ -69,6 +69,7 @@ void Recorder::brought(uintptr_t to, uintptr_t from, size_t bytes) {
     all.erase(std::remove_if(all.begin(), all.end(),
                              [&](const auto& it) { return it.begin < to + bytes && to < it.end; }),
               all.end());
+    if (has_stopped_threads()) return;
     if (sorted.empty()) arrange();
     Region* const region = find(from);
     if (!region || region->type != Region::Fresh || region->of != cudaMemoryTypeDevice ||

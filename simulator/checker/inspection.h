@@ -529,16 +529,19 @@ void Recorder::race(const Touch& before, const Touch& touch, const Region& regio
     report(finding);
 }
 
+// What these were to write stays unwritten, which is no news.
+bool Recorder::has_stopped_threads() const {
+    return time_limit.is_over ||
+           findings.has({"out of bounds", "array end", "misaligned", "freed memory", "wild call",
+                         "integer division", "deadlock", "failed", "assertion", "timeout"});
+}
+
 // Outputs that the call left with elements that nobody wrote. A tensor that was given looks like an
 // output if kernels write most of it and do not read it: what writes less means to (a scatter).
 void Recorder::find_unwritten() {
     bool all_ran = true;
     for (const LaunchRecord& launch : launches) all_ran &= launch.recorded == launch.blocks;
-    // What follows from these is no news.
-    if (findings.has({"out of bounds", "array end", "misaligned", "freed memory", "wild call",
-                      "integer division", "deadlock", "failed", "assertion", "timeout"}))
-        return;
-    if (launches.empty()) return;
+    if (launches.empty() || has_stopped_threads()) return;
     for (const Site& site : sites) note_ends(site.id);
     for (Region& region : regions) {
         if (!region.is_alive() || region.writes.empty()) continue;

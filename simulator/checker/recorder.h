@@ -527,6 +527,7 @@ class Recorder final : public Watcher {
     void note_what_the_host_wrote();
     std::string name_of(const Launch& launch) const;
     void add_variables(const Launch& launch, const Library& library, bool are_shared);
+    bool has_stopped_threads() const;
     void find_unwritten();
     void find_unwritten_end(Region& region);
     void find_comb(const Region& region);

@@ -102,12 +102,17 @@ def test_what_is_nothing_to_check_is_told(in_scratch, what, why):
 
 HOST = """
     #include <cub/cub.cuh>
+    #include <cassert>
     #include <cstdio>
     #include <cstdlib>
     #include <cstring>
     __global__ void twice(const float* x, float* y, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) y[i] = 2 * x[i];
+    }
+    __global__ void unsure(float* y, int n) {
+        assert(n < 0);  // BUG assertion
+        y[threadIdx.x] = n;
     }
     struct Gap { char c; double d; };
     __global__ void gaps(Gap* g) { g[threadIdx.x].c = 1, g[threadIdx.x].d = 2; }
@@ -123,7 +128,8 @@ HOST = """
         if (is("a large block")) twice<<<1, 2048>>>(x, y, n);  // BUG refused launch
         if (is("a size below 0"))
             twice<<<int(3000000000u) / 256, 256>>>(x, y, n);  // BUG refused launch
-        twice<<<is("a tail") || is("an unused tail") ? n / 256 : n / 256 + 1, 256>>>(x, y, n);
+        if (is("an assertion")) unsure<<<1, n>>>(y, n);
+        else twice<<<is("a tail") || is("an unused tail") ? n / 256 : n / 256 + 1, 256>>>(x, y, n);
         if (is("a pointer")) printf("%g", y[1]);  // BUG host access
         cudaMemcpy(host, y, sizeof host, cudaMemcpyDeviceToHost);  // BUG note: unwritten
         float sum = 0;
@@ -177,6 +183,7 @@ def host_findings(how: str, **options: object) -> set[str]:
         ("a size below 0", {"refused launch"}),
         ("a tail", {"uninitialised"}),
         ("an unused tail", {"note: unwritten"}),
+        ("an assertion", {"assertion"}),
         ("a pointer", {"host access"}),
         ("managed", {"unsynchronised"}),
         ("managed, waited for", set()),
