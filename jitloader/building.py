@@ -241,6 +241,13 @@ def _build_in(
     build.write(result)
     inputs.cache.place(result, name)
     objects.keep(inputs, compiled.objects, work, halves)
+    if recipe.target == "cpu" and inputs.includes_all_of_torch:
+        from jitloader.parsing import parse
+        from toolchain import precompiled
+
+        text = (work / "build.ninja").read_text()
+        if missing := precompiled.missing(text, inputs, earlier.precompiled):
+            parse(missing, inputs.cache)
     return build
 
 

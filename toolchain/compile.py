@@ -43,6 +43,7 @@ from toolchain import (
     precompiled,
     sources,
     stand_ins,
+    torch_headers,
 )
 from toolchain.by_kernel import Halves
 from toolchain.code import INSTALLED, SIMULATOR, Code, Part, Recipe, systems_folders
@@ -154,7 +155,8 @@ def compile_library(
     _write_build(code, name, to_compile, include, work, objects.unchanged, earlier, image)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
-        output = _run_build(work, lambda said: progress(stage_of(said, names)), lifeline)
+        may_lack = recipe.target == "cpu" and code.includes_all_of_torch
+        output = _run_build(work, lambda said: progress(stage_of(said, names)), lifeline, may_lack)
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
@@ -253,7 +255,7 @@ def for_the_cpu(
             ) from None
         if path.suffix == ".cu":
             by_nvcc = path in code.recipe.sources  # else whatever includes it says
-            first = precompiled.HEADER if by_nvcc else "cuda_runtime.h"
+            first = precompiled.first(code, path) if by_nvcc else "cuda_runtime.h"
             written = f"#include <{first}>\n{written}"
         result[path] = written
     return result
@@ -587,16 +589,23 @@ def stage_of(output: str, names: dict[int, str]) -> str:
     return f"{len(ended) + 1} of {len(names) + 1}: {left or 'linking'}"
 
 
-def _run_build(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
-    """As `_run_ninja`; once more without the parsed headers where those may have made it fail, and
-    with one compiler at a time where the machine has no room for more processes."""
+def _run_build(
+    directory: Path, watch: Callable[[str], None], lifeline: int | None, may_lack: bool
+) -> str:
+    """As `_run_ninja`; once more without the parsed headers where those may have made it fail, with
+    all of PyTorch's where it `may_lack` some, and with one compiler at a time where the machine has
+    no room for more processes."""
     try:
         return _run_ninja(directory, watch, lifeline)
     except _Failed as failed:
         if re.search(NO_PROCESS, str(failed)):
             return _run_ninja(directory, watch, lifeline, jobs=1)
         file = directory / "build.ninja"
-        found = precompiled.without(file.read_text(), str(failed))
+        text = file.read_text()
+        found = precompiled.without(text, str(failed))
+        if found is None and may_lack and torch_headers.may_lack(text, str(failed)):
+            file.write_text(precompiled.with_all_of_torch(text))
+            return _run_ninja(directory, watch, lifeline)
         if found is None:
             raise
         text, place = found

@@ -1,4 +1,4 @@
-"""The simulator's headers, parsed once: what g++ reads in their place before a kernel.
+"""The simulator's headers, and PyTorch's, parsed once: what g++ reads in their place.
 
 They and the standard headers that they include are 25,000 lines, which take longer to parse than a
 small kernel to compile. g++ writes what it knows after a header to a file of 22 MB, and a later run
@@ -6,29 +6,35 @@ with the same flags begins with that. It is made once for each compiler and set 
 in a folder that is looked into before those with headers; where it does not fit, g++ goes on to
 the header itself.
 
-It is for what is compiled again and again: parts of a kernel, and kernels without a binding.
+It is for what is compiled again and again: parts of a kernel, and kernels without a binding. And
+for a .cu that begins with PyTorch's headers: these take a file of 600 MB and half a minute, so they
+are parsed in the background, after the first build that reads them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import simulator
-from toolchain import machine, sources
+from toolchain import idle, machine, sources, torch_headers
 from toolchain.code import SIMULATOR, Code
 from toolchain.command_line import for_ninja
 from toolchain.notes import close_to_others, digest_of, discard, made, read_note, write_note
 
 HEADER = "simulator/nvcc.h"  # the first that a .cu includes
+WITH_TORCH = "simulator/with_torch.h"  # or this, where PyTorch's come next
+LEAST_FREE = 5e9  # bytes, else nothing of PyTorch's is written
 
 _NOTE = "made.json"
 # What may put something else before the header, or in the place of those that it includes.
@@ -36,9 +42,55 @@ _OTHERWISE = re.compile(r"-(include|imacros|iquote|idirafter|nostdinc|-?sysroot|
 _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
 # What differs between builds: their names, where their headers lie, and the user's macros. Whether
 # one of those means anything to the header, g++ looks itself.
-_OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_)|-U")
+_OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
+
+
+class Parsed(NamedTuple):
+    """Parsed headers that a build can use.
+
+    Attributes:
+        header: the one that includes them, as sources do.
+        place: where they lie, or will.
+        command: what g++ is called with, but for the files.
+    """
+
+    header: str
+    place: Path
+    command: list[str]
+
+    @classmethod
+    def of(cls, text: str, code: Code, folders: Sequence[Path]) -> Parsed | None:
+        """Those for a file for ninja; None where there can be none.
+
+        folders: as of `added_to`.
+        """
+        recipe = code.recipe
+        header = HEADER if code.binding in ("c", "part") else None
+        if any(first(code, path) == WITH_TORCH for path in recipe.sources) and not recipe.check:
+            header = WITH_TORCH
+        wanted = recipe.target == "cpu" and header is not None
+        wanted = wanted and not sources.folders_in(recipe.flags, "-isystem")
+        wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # compiled once
+        if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
+            return None
+        cxx, flags = (
+            _words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags")
+        )
+        if any(map(_OTHERWISE.match, flags)) or not os.environ.keys().isdisjoint(_PATHS):
+            return None
+        flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
+        flags[flags.index("-x") + 1] = "c++-header"
+        command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
+        key = digest_of(code.compilers, machine.cpu(), header, *command)[:16]
+        places = [folder / key for folder in folders]
+        return cls(header, next(filter(_is_whole, places), places[0]), command)
+
+
+def first(code: Code, path: Path) -> str:
+    """What a .cu of the user's includes before its first line."""
+    return WITH_TORCH if torch_headers.come_first(code, path) else HEADER
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
@@ -48,29 +100,37 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
         folders: where they may be kept; what is made is kept in the first.
         work: where they are made before they appear there.
     """
-    recipe = code.recipe
-    wanted = recipe.target == "cpu" and code.binding in ("c", "part")
-    wanted = wanted and not sources.folders_in(recipe.flags, "-isystem")
-    wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # these are compiled once
-    if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
+    parsed = Parsed.of(text, code, folders)
+    if parsed is None:
         return text
-    cxx, flags = (_words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags"))
-    if any(map(_OTHERWISE.match, flags)) or not os.environ.keys().isdisjoint(_PATHS):
-        return text
-    flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
-    flags[flags.index("-x") + 1] = "c++-header"
-    command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
-    key = digest_of(code.compilers, machine.cpu(), *command)[:16]
-    places = [folder / key for folder in folders]
-    place = next(filter(_is_whole, places), None)
-    if place is None:
-        place = places[0]
+    place = parsed.place
+    if not _is_whole(place) and parsed.header == HEADER:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            _make(place, work / "precompiled", command)
+            _make(parsed, work / "precompiled")
     note = read_note(place / _NOTE)
-    if not note or not note["sha256_of_file"] or any(_is_before(note, f) for f in recipe.include):
+    unusable = not note or not note["sha256_of_file"] or not _is_whole(place)
+    if unusable or any(_is_before(note, folder) for folder in code.recipe.include):
         return text
+    with contextlib.suppress(OSError):
+        os.utime(place / _NOTE)  # what is not used for long, `prune` removes
     return text.replace("\ncflags = ", f"\ncflags = -I{for_ninja(str(place))} -fpch-deps ", 1)
+
+
+def missing(text: str, code: Code, folders: Sequence[Path]) -> Parsed | None:
+    """PyTorch's headers, where this build would have used them if they had been parsed."""
+    if _FLAGS.search(text) or torch_headers.ALL in text:
+        return None
+    parsed = Parsed.of(text, code, folders)
+    if parsed is None or parsed.header == HEADER or _is_whole(parsed.place):
+        return None
+    return parsed
+
+
+def make_aside(parsed: Parsed, work: Path, lifeline: int) -> None:
+    """Parse them on what others leave of the processor, until `lifeline` ends; with enough disk."""
+    if shutil.disk_usage(work).free >= LEAST_FREE and not _is_whole(parsed.place):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            _make(parsed, work / "precompiled", lifeline)
 
 
 def without(text: str, said: str) -> tuple[str, Path] | None:
@@ -84,9 +144,17 @@ def without(text: str, said: str) -> tuple[str, Path] | None:
     return text.replace(found[0], ""), Path(*_words(found[1]))
 
 
+def with_all_of_torch(text: str) -> str:
+    """The file for ninja with PyTorch's headers whole, which are not parsed."""
+    found = _FLAGS.search(text)
+    text = text.replace(found[0], "") if found else text
+    return text.replace("\ncflags = ", f"\ncflags = {torch_headers.ALL} ", 1)
+
+
 def refuse(place: Path) -> None:
     """Never use those again that are there."""
-    discard(place / f"{HEADER}.gch")
+    for parsed in place.glob("simulator/*.gch"):
+        discard(parsed)
     with contextlib.suppress(OSError):
         write_note(place / _NOTE, {"read": [], "names": [], "sha256_of_file": ""})
 
@@ -96,26 +164,28 @@ def _words(text: str) -> list[str]:
     return shlex.split(re.sub(r"\$(.)", r"\1", text))
 
 
-def _make(place: Path, work: Path, command: list[str]) -> None:
-    """Let the folder `place` appear with the parsed headers, at once."""
-    parsed = work / f"{HEADER}.gch"
+def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
+    """Let the folder `wanted.place` appear with the parsed headers, at once."""
+    _, place, command = wanted
+    parsed = work / f"{wanted.header}.gch"
     parsed.parent.mkdir(parents=True)
-    source = simulator.INCLUDE / HEADER
+    source = simulator.INCLUDE / wanted.header
     # -MMD has it remember what it has read for the depfiles to come, -H has it say all of that.
     more = ["-MMD", "-MF", os.devnull, "-H", str(source), "-o", str(parsed)]
     run = subprocess.run(
-        [*command, *more],
+        [*(() if lifeline is None else idle.COMMAND), *command, *more],
+        stdin=lifeline,
         capture_output=True,
         text=True,
         check=True,
-        timeout=machine.PATIENCE,
+        timeout=machine.PATIENCE if lifeline is None else None,
         env={**os.environ, "LC_ALL": "C"},
     )
     read = [str(source), *re.findall(r"^\.+ (.+)$", run.stderr, re.MULTILINE)]
     note = {
         "read": [[path, *_state(path)] for path in dict.fromkeys(read)],
         "names": sorted(_names(read, command)),
-        "sha256_of_file": digest_of(parsed.read_bytes()),
+        "sha256_of_file": _content(parsed),
     }
     write_note(work / _NOTE, note)
     for path in (work, parsed.parent, parsed):
@@ -148,7 +218,8 @@ def _is_whole(place: Path) -> bool:
     with contextlib.suppress(OSError):
         if note and all(_state(path) == was for path, *was in note["read"]):
             said = note["sha256_of_file"]
-            return not said or said == _digest(place, _state(f"{place}/{HEADER}.gch")[1])
+            files = {str(path): _state(str(path))[1] for path in place.glob("simulator/*.gch")}
+            return not said or any(said == _digest(*item) for item in files.items())
     return False
 
 
@@ -158,6 +229,11 @@ def _is_before(note: dict[str, Any], folder: Path) -> bool:
 
 
 @cache
-def _digest(place: Path, changed: int) -> str:
-    """Of the file in a place; once in a process, as long as it stays."""
-    return digest_of((place / f"{HEADER}.gch").read_bytes())
+def _digest(path: str, changed: int) -> str:
+    """Of a file with parsed headers; once in a process, as long as it stays."""
+    return _content(Path(path))
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

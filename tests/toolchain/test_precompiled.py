@@ -14,7 +14,7 @@ import simulator
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import machine, precompiled, sources
+from toolchain import machine, precompiled, sources, torch_headers
 from toolchain.notes import read_note, write_note
 
 pytestmark = pytest.mark.skipif(
@@ -107,7 +107,7 @@ def test_a_users_header_under_the_name_of_one_of_those_is_read(scene, tmp_path):
 
 def test_they_are_parsed_again_when_one_has_changed_or_the_file_is_damaged(scene, monkeypatch):
     remade = []
-    monkeypatch.setattr(precompiled, "_make", lambda place, *_: remade.append(place))
+    monkeypatch.setattr(precompiled, "_make", lambda parsed, *_: remade.append(parsed.place))
     note = read_note(scene.place / "made.json")
     changed = [[path, size, when + 1] for path, size, when in note["read"]]
     write_note(scene.place / "made.json", {**note, "read": changed})
@@ -137,3 +137,82 @@ def test_where_they_make_the_compiler_fail_they_are_not_used_again(scene):
     precompiled.refuse(scene.place)
     assert scene.added() == NINJA
     assert not list(scene.place.glob("**/*.gch"))
+
+
+# ---- PyTorch's
+
+
+def code_of(folder: Path, text: str, **headers: str) -> Inputs:
+    for name, content in headers.items():
+        (folder / f"{name}.h").write_text(content)
+    (folder / "op.cu").write_text(text)
+    return Inputs.read(recipe_of([folder / "op.cu"], target="cpu"), Cache.here())
+
+
+TORCH = "#include <torch/extension.h>\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "come_first"),
+    [
+        (f"// a comment\n{TORCH}", True),
+        (f"#include <cuda.h>\n#include <vector>\n\n{TORCH}#define N 4", True),
+        ("#pragma once\n#include <torch/torch.h>", True),
+        ('#include "guarded.h"\n', True),
+        ("#include <torch/types.h>\nint x;", False),
+        (f"#define Tensor mine\n{TORCH}", False),
+        (f"#ifdef WITH_TORCH\n{TORCH}#endif", False),
+        (f'#include "other.h"\n{TORCH}', False),
+        ("int x;", False),
+    ],
+)
+def test_headers_of_pytorch_count_that_a_source_begins_with(tmp_path, text, come_first):
+    guarded = f"#ifndef OP_H\n#define OP_H\n{TORCH}#endif\n"
+    code = code_of(tmp_path, text, guarded=guarded, other="#define Tensor mine\n")
+    assert torch_headers.come_first(code, tmp_path / "op.cu") == come_first
+    first = precompiled.first(code, tmp_path / "op.cu")
+    assert first == (precompiled.WITH_TORCH if come_first else precompiled.HEADER)
+
+
+@pytest.mark.parametrize(
+    ("use", "all_of_them"),
+    [
+        ("at::Tensor f(at::Tensor x) { return x.data(); }", False),
+        ("int nn = 3, data = 4;  // torch::nn::Linear", False),
+        ("auto layer = torch::nn::Linear(1, 2);", True),
+        ("using namespace torch::nn;", True),
+        ("void f(at::Tensor x) { torch::save(x, name); }", True),
+    ],
+)
+def test_all_of_pytorchs_headers_are_for_those_who_name_the_rest(tmp_path, use, all_of_them):
+    code = code_of(tmp_path, f"{TORCH}{use}\n")
+    assert (torch_headers.ALL in code.flags[0]) == all_of_them
+
+
+@pytest.mark.parametrize(
+    ("said", "may_lack"),
+    [
+        ("op.cu:3:9: error: 'OrderedDict' is not a member of 'torch'", True),
+        ("op.cu:3:9: error: 'nn' has not been declared", True),
+        ("/home/torch/op.cu:3:9: error: expected ';' before '}' token", False),
+        ("op.cu:3:9: error: 'x' was not declared in this scope", False),
+    ],
+)
+def test_a_mistake_of_ones_own_is_not_compiled_twice(said, may_lack):
+    assert torch_headers.may_lack(NINJA, said) == may_lack
+    assert not torch_headers.may_lack(precompiled.with_all_of_torch(NINJA), said)
+    assert torch_headers.ALL in precompiled.with_all_of_torch(NINJA)
+
+
+def test_those_are_asked_for_once_a_build_has_read_them_and_never_made_in_its_time(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(precompiled, "_make", lambda *_: pytest.fail("made"))
+    code = code_of(tmp_path, TORCH)
+    assert precompiled.added_to(NINJA, code, [tmp_path], tmp_path) == NINJA
+    missing = precompiled.missing(NINJA, code, [tmp_path])
+    assert missing.header == precompiled.WITH_TORCH
+    assert precompiled.missing(precompiled.with_all_of_torch(NINJA), code, [tmp_path]) is None
+    assert precompiled.missing(NINJA, code_of(tmp_path, KERNEL), [tmp_path]) is None
+    monkeypatch.setattr(precompiled, "LEAST_FREE", 1e18)
+    precompiled.make_aside(missing, tmp_path, 0)

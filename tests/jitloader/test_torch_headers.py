@@ -1,0 +1,85 @@
+"""Extensions with <torch/extension.h>, in the forms that are common elsewhere."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from jit_cases import load, write
+
+import jitload
+from jitloader.cache import Cache
+from toolchain import precompiled
+
+pytestmark = [pytest.mark.usefixtures("in_scratch"), pytest.mark.slow]
+
+SCALE = r"""
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+
+template <typename scalar_t>
+__global__ void scale_kernel(const scalar_t* __restrict__ x, scalar_t* y, scalar_t factor, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = factor * x[i];
+}
+
+torch::Tensor scale(torch::Tensor x, double factor) {
+  TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.type(), "scale", ([&] {
+    scale_kernel<scalar_t><<<(x.numel() + 255) / 256, 256>>>(
+        x.data<scalar_t>(), y.data_ptr<scalar_t>(), (scalar_t)factor, x.numel());
+  }));
+  return y;
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale, "scale (CUDA)"); }
+"""
+
+ADD = r"""
+__global__ void cos_add_kernel(const float* x, const float* y, float* output, const int size) {
+  const auto index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index < size) output[index] = __cosf(x[index]) + __cosf(y[index]);
+}
+
+torch::Tensor cos_add(torch::Tensor x, torch::Tensor y) {
+  auto output = torch::zeros_like(x);
+  const int threads = 1024;
+  const int blocks = (output.numel() + threads - 1) / threads;
+  cos_add_kernel<<<blocks, threads>>>(x.data_ptr<float>(), y.data_ptr<float>(),
+                                      output.data_ptr<float>(), output.numel());
+  return output;
+}
+"""
+DECLARED = r"""
+torch::Tensor cos_add(torch::Tensor x, torch::Tensor y);
+torch::OrderedDict<std::string, int64_t> of_what_only_the_whole_header_has;
+"""
+
+
+def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(capfd):
+    write("scale.cu", SCALE)
+    kernel = load("scale.cu")
+    for dtype in (torch.float32, torch.float64):
+        assert kernel.scale(torch.arange(3, dtype=dtype), 2.0).tolist() == [0, 2, 4]
+    with pytest.raises(RuntimeError, match="x must be contiguous"):
+        kernel.scale(torch.ones(4, 4).t(), 2.0)
+    cache = Cache.here()
+    if shutil.disk_usage(cache.own).free < precompiled.LEAST_FREE:
+        pytest.skip("too little disk")
+    end = time.monotonic() + 600
+    while not list(cache.own.glob(f"precompiled/*/{precompiled.WITH_TORCH}.gch")):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    write("scale.cu", SCALE.replace("factor * x[i]", "factor * x[i] + 1"))
+    kernel.reload()
+    assert kernel.scale(torch.ones(2), 2.0).tolist() == [3, 3]
+    assert "-fpch-deps" in kernel.builds()[0].log()
+    assert not list(Path(cache.own).glob("building/precompiled*"))
+
+
+def test_pytorchs_own_example_of_load_inline_with_more_of_its_headers():
+    kernel = jitload.load_inline("cosines", DECLARED, ADD, functions=["cos_add"], target="cpu")
+    x, y = torch.rand(50), torch.rand(50)
+    torch.testing.assert_close(kernel.cos_add(x, y), x.cos() + y.cos())
