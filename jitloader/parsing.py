@@ -5,14 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable
-from functools import partial
 
 from jitloader.cache import UNAWAITED, Cache
 from toolchain import precompiled
 from toolchain.precompiled import Parsed
 
-_going_on: dict[str, Callable[[], None]] = {}  # by the name of the lock: what ends it
+_going_on: dict[str, tuple[threading.Thread, int]] = {}  # with what, closed, ends it
 
 
 def parse(parsed: Parsed, cache: Cache) -> None:
@@ -21,7 +19,6 @@ def parse(parsed: Parsed, cache: Cache) -> None:
     if name in _going_on:
         return
     read, write = os.pipe()
-    _going_on[name] = partial(os.close, write)
 
     def run() -> None:
         try:
@@ -31,16 +28,25 @@ def parse(parsed: Parsed, cache: Cache) -> None:
                         precompiled.make_aside(parsed, work, read)
         finally:
             os.close(read)
-            if end := _going_on.pop(name, None):
-                end()
+            if name in _going_on:
+                os.close(_going_on.pop(name)[1])
 
-    threading.Thread(target=run, name=f"jitload {name}", daemon=True).start()
+    thread = threading.Thread(target=run, name=f"jitload {name}", daemon=True)
+    _going_on[name] = thread, write
+    thread.start()
+
+
+def _let_go() -> list[threading.Thread]:
+    ended = [_going_on.pop(name) for name in list(_going_on)]
+    for _, write in ended:
+        os.close(write)
+    return [thread for thread, _ in ended]
 
 
 def _end() -> None:
-    while _going_on:
-        _going_on.popitem()[1]()
+    for thread in _let_go():
+        thread.join(2)  # what it has written so far is large, and goes
 
 
 atexit.register(_end)
-os.register_at_fork(after_in_child=_end)  # the parent's goes on as long as the parent
+os.register_at_fork(after_in_child=_let_go)  # the parent's goes on as long as the parent

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -34,11 +35,13 @@ def yield_to_others() -> None:
 def run(command: list[str]) -> int:
     """Run it; its exit status."""
     yield_to_others()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
 
     def end_with_input() -> None:
         os.read(0, 1)
-        child.terminate()  # ninja passes it on
+        # ninja passes it on; a compiler's driver leaves its compiler running, in the same group.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
 
     threading.Thread(target=end_with_input, daemon=True).start()
     return child.wait()

@@ -9,10 +9,11 @@ import torch
 from jit_cases import load, write
 
 import jitload
+from jitloader import parsing
 from jitloader.cache import Cache
 from toolchain import precompiled
 
-pytestmark = [pytest.mark.usefixtures("in_scratch"), pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("in_scratch")
 
 SCALE = r"""
 #include <torch/extension.h>
@@ -58,6 +59,7 @@ torch::OrderedDict<std::string, int64_t> of_what_only_the_whole_header_has;
 """
 
 
+@pytest.mark.slow
 def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(capfd):
     write("scale.cu", SCALE)
     kernel = load("scale.cu")
@@ -79,7 +81,34 @@ def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(capfd):
     assert not list(Path(cache.own).glob("building/precompiled*"))
 
 
+@pytest.mark.slow
 def test_pytorchs_own_example_of_load_inline_with_more_of_its_headers():
     kernel = jitload.load_inline("cosines", DECLARED, ADD, functions=["cos_add"], target="cpu")
     x, y = torch.rand(50), torch.rand(50)
     torch.testing.assert_close(kernel.cos_add(x, y), x.cos() + y.cos())
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="they are parsed on Linux alone")
+def test_what_parses_them_ends_with_the_process_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(precompiled, "LEAST_FREE", 0)
+    compiler = ["sh", "-c", "sleep 300 & echo $! >>started; wait"]  # a driver, and its compiler
+    parsed = precompiled.Parsed("simulator/with_torch.h", tmp_path / "kept", compiler)
+    for _ in range(2):  # the second time it goes on already
+        parsing.parse(parsed, Cache.here())
+    end = time.monotonic() + 30
+    while not Path("started").exists() or not Path("started").read_text().strip():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.5)
+    (started,) = map(int, Path("started").read_text().split())
+    assert is_running(started)
+    parsing._end()
+    assert not is_running(started)
+    assert not list(tmp_path.glob("cache/building/*"))
+    assert not (tmp_path / "kept").exists()
