@@ -281,7 +281,8 @@ class Code:
             if self.includes_all_of_torch:
                 from toolchain import torch_headers
 
-                language += [torch_headers.ALL] * torch_headers.uses_all(self)
+                all_of_it = torch_headers.uses_all(map(self.text, self.files))
+                language += [torch_headers.ALL] * all_of_it
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             simulators = simulator.compile_flags(clang, recipe.sources)

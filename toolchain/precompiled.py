@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simulator
+from simulator.scan import without_comments
 from toolchain import idle, machine, sources, torch_headers
 from toolchain.code import SIMULATOR, Code
 from toolchain.command_line import for_ninja
@@ -45,6 +46,11 @@ _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
 _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
+
+
+_BEGINNINGS = ("torch/extension.h", "torch/torch.h")
+_GUARD = re.compile(r"\A\s*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*\n")
+_INCLUDED = re.compile(r'#[ \t]*include[ \t]*(["<])([^">]+)[">]')
 
 
 class Parsed(NamedTuple):
@@ -90,7 +96,26 @@ class Parsed(NamedTuple):
 
 def first(code: Code, path: Path) -> str:
     """What a .cu of the user's includes before its first line."""
-    return WITH_TORCH if torch_headers.come_first(code, path) else HEADER
+    return WITH_TORCH if come_first(code, path) else HEADER
+
+
+def come_first(code: Code, path: Path) -> bool:
+    """Whether a source includes PyTorch's headers before it says anything else.
+
+    Other headers of the system may stand before them: their order makes no difference.
+    """
+    text = without_comments(code.text(path)).removeprefix("\ufeff")
+    for line in map(str.strip, _GUARD.sub("", text).splitlines()):
+        if not line or re.match(r"#[ \t]*pragma[ \t]+once", line):
+            continue
+        found = _INCLUDED.match(line)
+        if found is None:
+            return False
+        if found[2] in _BEGINNINGS:
+            return True
+        if header := code.header(path, found[1], found[2]):
+            return header != path and come_first(code, header)
+    return False
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:

@@ -169,7 +169,7 @@ TORCH = "#include <torch/extension.h>\n"
 def test_headers_of_pytorch_count_that_a_source_begins_with(tmp_path, text, come_first):
     guarded = f"#ifndef OP_H\n#define OP_H\n{TORCH}#endif\n"
     code = code_of(tmp_path, text, guarded=guarded, other="#define Tensor mine\n")
-    assert torch_headers.come_first(code, tmp_path / "op.cu") == come_first
+    assert precompiled.come_first(code, tmp_path / "op.cu") == come_first
     first = precompiled.first(code, tmp_path / "op.cu")
     assert first == (precompiled.WITH_TORCH if come_first else precompiled.HEADER)
 
