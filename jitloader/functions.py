@@ -40,7 +40,9 @@ class Function:
         """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
         from jitloader.cfunctions import Launch  # late: a warm load of a binding does without
 
-        if chosen := getattr(self._call, "chosen", None):  # it is a template
+        newest = self._kernel._functions.newest  # what is called may stand before the template
+        known = newest.functions.get(self.__name__) if newest else None
+        if chosen := getattr(known, "chosen", None):  # it is a template
             return chosen(self, configuration)
         return Launch(self, configuration)
 

@@ -320,6 +320,8 @@ def test_a_templates_instances_follow_edits_and_are_checked_line_by_line():
     kernel.reload()
     launch(x, y, 2, 7)
     assert y.tolist() == [3] * 7 + [2]
+    again = lab.check(lambda: kernel.scale[float][1, 8](x, y, 2, 8))
+    assert [*again.findings["line"]] == [3]
     (finding,) = lab.check(launch, x, y, 2, 8).findings.to_dict("records")
     assert finding["line"] == 3
     assert "x" in finding["message"]
