@@ -46,7 +46,8 @@ void Recorder::misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer,
 }
 
 // An array ends before this, and what lies behind is nobody's but the thread's: a write there would
-// spoil its stack, so it is not let happen. What lies in a tensor, or a shared array, the hooks know.
+// spoil its stack, so it is not let happen. What lies in a tensor, or a shared array, the hooks
+// know.
 void Recorder::beyond_object(const WrongPointer& wrong, uintptr_t pointer, const void* from) {
     if (mode == Mode::Off || wrong.what > 1) return;
     const Region* region = region_at(pointer);

@@ -94,8 +94,8 @@ class Findings {
     Finding& add(Finding finding) {
         const Place &place = finding.place, &other = finding.other;
         const void* const by = finding.from.empty() ? nullptr : finding.from.back();
-        Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line,
-                                 other.line, by}];
+        Finding*& found = known[{
+            finding.kind, place.site, other.site, finding.region, place.line, other.line, by}];
         if (found) {
             finding.count += found->count;
             if (finding.severity < found->severity)

@@ -137,6 +137,8 @@ void Recorder::note_touched(Streams::Work& work) {
     using Span = Streams::Span;
     const auto add = [&](Region& region, Span::How how, auto was_touched) {
         for (size_t i = 0; i < region.cells() && work.spans.size() < most; i++) {
+            if (!streams.cells_left) return;
+            streams.cells_left--;
             if (!was_touched(scattered(i))) continue;
             const uintptr_t begin = region.begin + (i << region.shift);
             const uintptr_t end = std::min(begin + region.cell_size(), region.end);
@@ -172,16 +174,15 @@ void Recorder::settle_work() {
     Streams::Work& work = streams.works.back();
     if (work.since) note_touched(work);
     auto& spans = work.spans;
-    std::sort(spans.begin(), spans.end(),
-              [](const auto& a, const auto& b) { return a.begin < b.begin; });
-    uintptr_t last_end = 0;  // so far
-    for (auto& it : spans) last_end = std::max(last_end, it.end);
+    std::sort(
+        spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     streams.for_each_unordered([&](const Streams::Work& other) {
         std::set<const Region*> told;
+        size_t first = 0;  // that may reach so far
         for (const auto& theirs : other.spans) {
-            if (theirs.begin >= last_end) continue;
-            for (const auto& ours : spans) {
-                if (ours.begin >= theirs.end) break;
+            while (first < spans.size() && spans[first].end <= theirs.begin) first++;
+            for (size_t i = first; i < spans.size() && spans[i].begin < theirs.end; i++) {
+                const auto& ours = spans[i];
                 if (ours.end <= theirs.begin || told.count(ours.region)) continue;
                 if (ours.how == theirs.how && ours.how != Streams::Span::Write) continue;
                 told.insert(ours.region);
@@ -195,9 +196,10 @@ void Recorder::settle_work() {
 void Recorder::report_streams(const Streams::Work& work, const Streams::Span& ours,
                               const Streams::Work& other, const Streams::Span& theirs) {
     const auto told = [&](const Streams::Work& it, Streams::Span::How how, Place& place) {
-        const char* const does = how == Streams::Span::Read    ? "reads"
-                                 : how == Streams::Span::Write ? "writes"
-                                                               : "changes";
+        const char* const does =
+            how == Streams::Span::Read    ? "reads"
+            : how == Streams::Span::Write ? "writes"
+                                          : "changes";
         if (!it.since) return text("the copy or fill %s", does);
         const LaunchRecord& launch = launches[it.launch];
         place.file = launch.file, place.line = launch.line;

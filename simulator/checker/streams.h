@@ -25,9 +25,9 @@ class Streams {
     };
     struct Work {
         const void* stream;
-        uint64_t number;  // in its stream, from 1
-        Clock before;     // what is over when it begins
-        size_t launch;    // its first, if there is one
+        uint64_t number;     // in its stream, from 1
+        Clock before;        // what is over when it begins
+        size_t launch;       // its first, if there is one
         uint32_t since = 0;  // the time when that began; 0 if there is none
         Callers from = {};   // of a copy or a fill
         std::vector<Span> spans = {};
@@ -35,7 +35,8 @@ class Streams {
 
     bool is_used = false;  // there is another stream than the default one
     std::deque<Work> works;
-    bool is_open = false;  // the last of them is being done
+    bool is_open = false;                 // the last of them is being done
+    size_t cells_left = size_t(1) << 28;  // that are looked at: some seconds
 
     // The default stream is null; it waits for the blocking ones, and they for it.
     void begin(const void* stream, bool is_blocking, size_t launch) {
@@ -81,8 +82,7 @@ class Streams {
 
   private:
     static void join(Clock& clock, const Clock& other) {
-        for (const auto& [stream, number] : other)
-            clock[stream] = std::max(clock[stream], number);
+        for (const auto& [stream, number] : other) clock[stream] = std::max(clock[stream], number);
     }
     void join_blocking(Clock& clock) {
         for (const void* stream : blocking) join(clock, clocks[stream]);
