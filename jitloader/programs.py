@@ -30,7 +30,7 @@ from toolchain.errors import MissingTool
 
 NOT_BUILT, TIMED_OUT = 125, 124  # exit statuses, as timeout(1) has them
 _RUNNER = Path(__file__).with_name("program.py")
-_MAIN = re.compile(r"\b(?:int|void|auto)\s+main\s*\(")
+_MAIN = re.compile(r"\b(?!(?:return|else|do|new|goto)\b)[a-zA-Z_]\w*\s+main\s*\(")  # int32_t main(
 _SIGNALS = {
     "SIGSEGV": "the code for the CPU touched memory that is not its own (a kernel's faults are"
     " errors of CUDA instead)",

@@ -319,3 +319,17 @@ def test_on_a_gpu(program):
     on_gpu.run(["refused"], output=heard)
     on_gpu.run(["illegal"], output=heard)
     assert heard.errors.count(b"CUDA's last error when the program ended") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "has_one"),
+    [
+        ("int main() {}", True),
+        ("int32_t main(int32_t argc, char* argv[]) {}", True),
+        ("auto main(int, char**) -> int {}", True),
+        ("int f() { return main(1); } // int main()", False),
+        ("int mainly(); int domain ();", False),
+    ],
+)
+def test_a_main_is_known_whatever_its_type(text, has_one):
+    assert jitload.has_main(text) == has_one
