@@ -1,5 +1,6 @@
 """Functions of one's own beside PyTorch's: error and time of each, as a table and a figure."""
 
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from lab.measure.case import Results
 from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK
 from lab.style import drawing
 
-LONGEST_TITLE = 60
+LONGEST_TITLE = 50
 SHOWN = ("call", "direction", "max_ulp")  # of the columns, so that they fit beside an editor
 COSTS = {SIMULATOR_CLOCK: ("bytes_fetched", "bytes"), GPU_CLOCK: ("time_us", "percent_of_copy")}
 
@@ -116,24 +117,27 @@ def _figure(table: DataFrame) -> Figure:
     facts = facts | {"versions": [name for name in names if name not in pytorchs]}
     groups = list(rows.groupby("direction", sort=False))
     clocks = plots.clocks_of(rows)
-    panel = (3.8, 1.0 + 0.4 * len(names))
+    panel = (3.0, 1.0 + 0.4 * len(names))  # as wide as a notebook beside an editor
     with drawing.style():
-        figure, axes = drawing.grid(len(groups), 1 + len(clocks), panel, sharey=True)
+        figure, axes = drawing.grid(len(groups), 1 + len(clocks), panel, legend=0, sharey=True)
         for (left, *right), (direction, group) in zip(axes, groups, strict=True):
             before = f"{direction}: " if len(groups) > 1 else ""
             plots.version_errors(left, group, facts)
-            left.set_title(f"{before}error")
+            left.set_title(f"{before}error (● largest, ○ mean)")
             for times, clock in zip(right, clocks, strict=True):
                 plots.version_times(times, group, facts, clock, percents=True)
-                times.set_title(f"{before}{plots.TITLES[clock]}")
-        axes[0][0].invert_yaxis()  # the first call on top
+                dashed = ", ".join(times.get_legend_handles_labels()[1])
+                what = plots.TITLES[clock] + f" (dashed: {dashed})" * bool(dashed)
+                times.set_title(f"{before}{what}")
+        axes[0][0].set_ylim(len(names) - 0.3, -0.7)  # the first call on top
         what = f"Error and {plots.TITLES[clocks[0]]}"
         title = f"{what} of {', '.join(names)}"
         if len(title) > LONGEST_TITLE:
             title = f"{what} of {len(names)} functions"
         truth = f"truth: {facts['truth']} in float64" if facts["truth"] else "truth in float64"
-        caption = f"{plots.machine(facts)}\n{facts['inputs']}; {truth}; {plots.conditions(rows)}"
-        return drawing.finish(figure, title, f"{caption}, {facts['date']}")
+        conditions = f"{facts['inputs']}; {truth}; {plots.conditions(rows)}, {facts['date']}"
+        caption = f"{plots.machine(facts)}\n{textwrap.fill(conditions, plots.CAPTION)}"
+        return drawing.finish(figure, title, caption, legend=False)
 
 
 def plot_calls(table: "DataFrame", title: str) -> Figure:

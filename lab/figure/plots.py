@@ -373,7 +373,7 @@ def version_times(
     elif costs.max() > LOG_RATIO * costs.min() > 0:
         drawing.set_log_bars(axes, costs.dropna(), room=30 if percents else 4)
     else:
-        room = 1.9 if percents else 1.3  # for the numbers
+        room = 2.2 if percents else 1.3  # for the numbers
         axes.set_xlim(0, room * (costs + spread / 2).max() or 1)
         axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")

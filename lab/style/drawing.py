@@ -73,20 +73,22 @@ def style() -> AbstractContextManager:
 
 
 def grid(
-    rows: int, columns: int, panel: tuple[float, float], **subplots: object
+    rows: int, columns: int, panel: tuple[float, float], legend: float = 1.7, **subplots: object
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure of rows x columns panels, each `panel` inches wide and high, and its axes.
 
     A single column is made wider, so that title and caption fit.
+
+    legend: inches for what stands beside the panels; 0 for a figure without a legend.
     """
     width, height = panel
     width = max(width, 5.4 / columns)
-    figure = LabFigure(figsize=(columns * width + 1.7, rows * height + 0.9))
+    figure = LabFigure(figsize=(columns * width + legend, rows * height + 0.9))
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **subplots).tolist()
 
 
-def finish(figure: Figure, title: str, caption: str) -> Figure:
+def finish(figure: Figure, title: str, caption: str, legend: bool = True) -> Figure:
     """Set title, caption and one legend beside the panels, and lay everything out."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=8, color="0.35")
@@ -94,7 +96,8 @@ def finish(figure: Figure, title: str, caption: str) -> Figure:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    figure.legend(entries.values(), entries.keys(), loc="outside right upper")
+    if legend:
+        figure.legend(entries.values(), entries.keys(), loc="outside right upper")
     figure.draw_without_rendering()  # ticks are made in the style of their first drawing: this one
     return figure
 

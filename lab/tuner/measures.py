@@ -211,7 +211,10 @@ class Traffic(Measure):
     """
 
     unit = "bytes"
-    notice = "without a GPU this counts the bytes that each moves, by lab.check, and takes no time"
+    notice = (
+        "without a GPU this measures no time: it counts the bytes that each configuration moves, by"
+        " lab.check, for which each is compiled anew, some seconds"
+    )
 
     def recipe(self, constants: Configuration) -> Any:
         return jitload.variant_of(self.kernel, constants, check=True)

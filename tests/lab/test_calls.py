@@ -112,6 +112,19 @@ def test_the_figure_of_a_gpus_times_has_one_axis_percents_and_the_copy(x):
     assert [text.get_text() for text in time.texts] == ["20.0 (94% of copy)", "19.0 (99% of copy)"]
     assert time.get_legend_handles_labels()[1] == ["copy, 4250 GB/s"]
     assert error.get_xlabel() == "error (ULP)"
+    right = time.get_window_extent().x1
+    assert all(text.get_window_extent().x1 <= right for text in time.texts)
+
+
+def test_the_figure_is_no_wider_than_a_notebook_beside_an_editor(mine, x):
+    """JupyterLab would make the image smaller, and its text with it."""
+    figure = lab.compare_calls({"mine": mine, "torch": double}, inputs=x).figure
+    assert figure.bbox.width <= 620
+    error, cost = figure.axes
+    texts = [figure._suptitle, figure._supxlabel, error.title, cost.title, *cost.texts]
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in texts)
+    bottom = error.get_window_extent().y0
+    assert all(text.get_window_extent().y0 >= bottom for text in error.texts)
 
 
 def test_a_notebook_shows_the_table_and_the_figure(mine, x, monkeypatch):
