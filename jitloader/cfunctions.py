@@ -49,6 +49,8 @@ def _range(number: type) -> tuple[int, int] | None:
 
 
 _RANGES = {kind: _range(number) for kind, number in NUMBERS.items()}
+_PLAIN = (bool, int, float)
+_LARGE = 3.4e38  # nothing below it is infinite as a float
 
 
 class CFunction:
@@ -87,7 +89,12 @@ class CFunction:
         if target == "cpu":
             self.function = guards.entry(library, self.function)
         self.function.restype = ctypes.c_int if self.returns == ERROR else NUMBERS.get(self.returns)
+        types = [ctypes.c_void_p if p.pointer else NUMBERS.get(p.type) for p in self.parameters]
+        self.function.argtypes = [*self._before, *(kind or ctypes.c_void_p for kind in types)]
+        self._pointers = [len(self._before) + i for i, p in enumerate(self.parameters) if p.pointer]
         self.__doc__ = self._doc()
+
+    _before: tuple[type, ...] = ()  # what the function takes before its parameters
 
     def _symbol(self, name: str) -> Any:
         return self.library[name]
@@ -113,28 +120,45 @@ class CFunction:
                 if place is None and parameter.pointer:
                     place = value.device
         place = place or torch.device(self.target)
+        values = self._values(arguments, configuration, place)
+        around = self._around(place, arguments, values)
+        if around is None:
+            return self._run(arguments, values, tracked)
+        with around:
+            if place.type == "cpu":  # now there are copies, which lie elsewhere
+                values = self._values(arguments, configuration, place)
+            return self._run(arguments, values, tracked)
+
+    def _values(
+        self, arguments: tuple, configuration: Configuration | None, place: torch.device
+    ) -> list[object]:
+        """What the function is called with."""
         given = iter(arguments)
-        with self._around(place, arguments):
-            values = [
-                self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
-                for p in self.parameters
-            ]
-            if configuration:
-                values = [*configuration.values(self._stream(place)), *values]
-            if tracked and torch.is_grad_enabled():
-                self._warn_of_gradients(arguments)
-            if self._written:
-                increment_version([arguments[i] for i in self._written])
-            result = self.function(*values)
-            self._raise_pending(result if self.returns == ERROR else 0, arguments)
+        values = [
+            self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
+            for p in self.parameters
+        ]
+        return [*configuration.values(self._stream(place)), *values] if configuration else values
+
+    def _run(self, arguments: tuple, values: list[object], tracked: bool) -> object:
+        if tracked and torch.is_grad_enabled():
+            self._warn_of_gradients(arguments)
+        if self._written:
+            increment_version([arguments[i] for i in self._written])
+        result = self.function(*values)
+        self._raise_pending(result if self.returns == ERROR else 0, arguments)
         return None if self.returns == ERROR else result
 
-    def _around(self, place: torch.device, arguments: tuple) -> AbstractContextManager:
+    def _around(
+        self, place: torch.device, arguments: tuple, values: list[object]
+    ) -> AbstractContextManager | None:
         """What a call needs: its GPU, or guards for tensors that have none."""
         if place.type == "cuda":
             return torch.cuda.device(place)
+        if all(map(guards.lies_within, [values[i] for i in self._pointers])):
+            return None
         bare = [value for _, value in self._tensors(arguments) if not guards.is_guarded(value)]
-        return guards.guarded(bare) if bare else contextlib.nullcontext()
+        return guards.guarded(bare) if bare else None
 
     def _warn_of_gradients(self, arguments: tuple) -> None:
         """Say once that autograd does not record this call; a leaf is not written to, as PyTorch
@@ -206,10 +230,12 @@ class CFunction:
         if parameter.pointer:
             return self._pointer(parameter, value, place)
         kind = parameter.type
-        if not isinstance(value, bool | int | float):
+        if not isinstance(value, _PLAIN):
             value = _number(self._what(parameter), kind, value)
         number, limits = NUMBERS[kind], _RANGES[kind]
         if limits is None:
+            if -_LARGE < value < _LARGE:
+                return value
             with contextlib.suppress(OverflowError):
                 converted = number(value)
                 # as PyTorch's fill_ has it, a finite number does not become infinite
@@ -222,13 +248,13 @@ class CFunction:
             raise ValueError(
                 f"{self._what(parameter)} is {value!r}; wanted {limits[0]} to {limits[1]} ({kind})"
             )
-        return number(value)
+        return value
 
     def _what(self, parameter: Parameter) -> str:
         """A parameter in errors."""
         return f"{self.__name__}: {parameter.name}"
 
-    def _pointer(self, parameter: Parameter, value: object, place: torch.device) -> ctypes.c_void_p:
+    def _pointer(self, parameter: Parameter, value: object, place: torch.device) -> int:
         kind = parameter.type
         dtype, count = VECTORS.get(kind) or (POINTERS[kind], 1)
         boundary = min(dtype.itemsize * count, 16) if count in (2, 4) else 1
@@ -242,7 +268,7 @@ class CFunction:
         ):
             address = guards.address(value)
             if not address % boundary:
-                return ctypes.c_void_p(address)
+                return address
         raise self._unfit(parameter, value, place, dtype, count, boundary)
 
     def _unfit(
@@ -285,12 +311,12 @@ class CFunction:
         )
 
     @staticmethod
-    def _stream(place: torch.device) -> ctypes.c_void_p:
+    def _stream(place: torch.device) -> int | None:
         # not torch.cuda.current_stream, of which torch.compile makes a stream without an address
         if place.type != "cuda":
-            return ctypes.c_void_p(None)
+            return None
         index = torch.cuda.current_device() if place.index is None else place.index
-        return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(index))
+        return torch._C._cuda_getCurrentRawStream(index)
 
     def _raise_pending(self, code: int, arguments: tuple) -> None:
         if self.check:
@@ -414,10 +440,10 @@ class Configuration:
             raise ValueError(f"{kernel}: shared memory is {shared} bytes; wanted 0 or more")
         return cls(grid, block, stream, shared)
 
-    def values(self, current: ctypes.c_void_p) -> list[object]:
+    def values(self, current: int | None) -> list[object]:
         """What the launcher takes before the kernel's own arguments."""
-        stream = current if self.stream is None else ctypes.c_void_p(self.stream)
-        return [*map(ctypes.c_uint, self.grid + self.block), ctypes.c_int(self.shared), stream]
+        stream = current if self.stream is None else self.stream
+        return [*self.grid, *self.block, self.shared, stream]
 
 
 def _extent(what: str, given: object, largest: tuple[int, ...]) -> tuple[int, int, int]:
@@ -462,6 +488,8 @@ class Launch:
 
 class KernelFunction(CFunction):
     """Launches one kernel of an opened library: called with a Configuration, then its arguments."""
+
+    _before = (*[ctypes.c_uint] * 6, ctypes.c_int, ctypes.c_void_p)
 
     def __getitem__(self, configuration: object) -> Launch:
         return Launch(self, configuration)

@@ -112,10 +112,15 @@ def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
             del _moved[original.data_ptr()]
 
 
+def lies_within(address: int) -> bool:
+    """Whether an address is one of the memory that has guards."""
+    return _begin <= address < _end
+
+
 def is_guarded(tensor: torch.Tensor) -> bool:
     """Whether its memory has guards, or is none that could have."""
     is_none = not _end or tensor.device.type != "cpu" or tensor.layout != torch.strided
-    return is_none or _begin <= tensor.data_ptr() < _end or not tensor.numel()
+    return is_none or lies_within(tensor.data_ptr()) or not tensor.numel()
 
 
 def address(tensor: torch.Tensor) -> int:

@@ -262,6 +262,8 @@ void catch_faults() {
 
 // A thread whose stack is full needs another one for the handler.
 void provide_signal_stack() {
+    static thread_local bool is_there = false;  // to ask the system takes a tenth of a launch
+    if (std::exchange(is_there, true)) return;
     stack_t current;
     if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE)) return;
     stack_t stack = {};
