@@ -309,7 +309,7 @@ def _expanded(tensor: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     """A view in this shape, the first dimensions of which are the tensor's own."""
     if tensor is None:
         return None
-    return tensor.reshape(*tensor.shape, *[1] * (len(shape) - tensor.dim())).expand(shape)
+    return tensor.reshape([*tensor.shape, *[1] * (len(shape) - tensor.dim())]).expand(shape)
 
 
 def _written(op: torch._ops.OpOverload) -> tuple[int, ...]:

@@ -438,7 +438,8 @@ def _write_build(
     link += code.link_flags
     if image:
         link += by_kernel.LINK_FLAGS
-    if not for_cuda and not code.recipe.program:
+    is_run_here = any(path.suffix == ".cu" for path in code.recipe.sources)
+    if not for_cuda and is_run_here and not code.recipe.program:  # beside the runtime
         link += simulator.LIBRARY_LINK_FLAGS
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS

@@ -133,6 +133,12 @@ def test_where_it_does_not_compile_python_records(monkeypatch):
         assert derivatives._library.__wrapped__() is None
 
 
+def test_it_opens_where_nothing_runs_on_the_simulator():
+    library = str(ensure(derivatives.recipe()).library)
+    program = f"import ctypes, torch; ctypes.CDLL({library!r})"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def leaves(requires_grad: tuple[bool, bool, bool] = (True, True, True)) -> list[torch.Tensor]:
     values = ([2.0, 3.0], [5.0, 7.0], [1.0, 1.0])
     return [
