@@ -17,7 +17,7 @@ kernel = jitload.load("linear_cross_entropy")
 VERSIONS = ("whole", "chunks", "rows")
 CHUNKS, ROWS = 1, 2
 
-#The products are matmul's: the binding asks this op for the newest build, whose ops it calls.
+# The products are matmul's: the binding asks this op for the newest build, whose ops it calls.
 _matmul = torch.library.Library("linear_cross_entropy", "FRAGMENT")
 _matmul.define("matmul() -> str")
 _matmul.impl("matmul", lambda: matmul.kernel.at().build.name, "CompositeExplicitAutograd")
@@ -126,7 +126,8 @@ def _double_backward(ctx, *grads):
         "torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w, bias), target)"
     )
 
-#Gradients that are there before one arrives are given once; later they are computed again.
+
+# Gradients that are there before one arrives are given once; later they are computed again.
 kernel.register_autograd(
     "forward_backward",
     f"""
@@ -143,7 +144,7 @@ kernel.register_autograd(
 kernel.register_autocast("infer", policy="lower_precision_fp")
 kernel.register_autocast("forward_backward", policy="lower_precision_fp")
 kernel.register_autocast("forward", policy="lower_precision_fp")
-#Called inside autocast, its tensors stay as they are; and its products may not cast them either.
+# Called inside autocast, its tensors stay as they are; and its products may not cast them either.
 for _backward in ("backward", "finish_"):
     kernel.register_autocast(_backward, keep=("grad", "max", "sum", "weight"))
 _forward = kernel.register_autograd(

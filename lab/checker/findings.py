@@ -32,7 +32,10 @@ WARP = 32
 AT_SITE = "(site)"  # instead of a file: the line is a site's number
 
 # What to do about each kind of finding.
-BLOCKS = " __syncthreads() does not wait for other blocks: use an atomic, or launch a kernel for each step."
+BLOCKS = (
+    " __syncthreads() does not wait for other blocks: use an atomic, or launch a kernel for each"
+    " step."
+)
 HINTS = {
     "race": "No barrier, no meeting of the warp and no atomic orders these two accesses.",
     "race between streams": "Record an event after the first and have the other stream wait for it"
