@@ -122,7 +122,6 @@ from jitloader.builds import Build, Builds, Diff
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
-from jitloader.renamed import renamed
 from jitloader.runtime import checker as simulator_checker
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
@@ -271,13 +270,7 @@ def ensure(
         return _ensure(recipe)
 
 
-_OLD = {"Version": "Build", "Versions": "Builds"}  # names that are kept for a release
-
-
 def __getattr__(name: str) -> object:
-    if name in _OLD:
-        renamed(f"jitload.{name}", f"jitload.{_OLD[name]}")
-        return globals()[_OLD[name]]
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")

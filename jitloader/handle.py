@@ -26,7 +26,6 @@ from jitloader.formulas import Formulas
 from jitloader.functions import Functions
 from jitloader.inputs import Inputs
 from jitloader.opening import OpenBuild, open_build, opened
-from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -145,11 +144,6 @@ class Kernel:
         before, in sources and headers.
         """
         return builds_of(self.recipe)
-
-    def versions(self) -> Builds:
-        """The old name of `builds`."""
-        renamed("kernel.versions()", "kernel.builds()")
-        return self.builds()
 
     def at(self, build: Build | str | int | None = None) -> OpenBuild:
         """One build, to be called beside the newest: `kernel.at(1).forward(x)`.
@@ -482,12 +476,6 @@ class Kernel:
     def notes(self) -> list[str]:
         """What of the sources and flags means something else for this target than to nvcc."""
         return self.build.notes
-
-    @property
-    def version(self) -> Build:
-        """The old name of `build`."""
-        renamed("kernel.version", "kernel.build")
-        return self.build
 
     @property
     def digest(self) -> str:

@@ -21,7 +21,6 @@ from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
@@ -54,12 +53,6 @@ class OpenBuild:
             instance.tell_libraries(told)
         if self._launchers:
             self._launchers.tell_parts(told)
-
-    @property
-    def version(self) -> Build:
-        """The old name of `build`."""
-        renamed("version", "build")
-        return self.build
 
     def __repr__(self) -> str:
         names = ", ".join(self.functions)

@@ -106,13 +106,12 @@ _HOMES = {
     "unload_ipython_extension": "notebook.extension",
     "widths": "measure.compare",
 }
-_OLD = {"compare_versions": "figure.builds"}  # names that are kept for a release
 
 __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    if home := _HOMES.get(name) or _OLD.get(name):
+    if home := _HOMES.get(name):
         return getattr(importlib.import_module(f"lab.{home}"), name)
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 

@@ -104,13 +104,6 @@ def read(path: Path) -> "DataFrame":
     return _with_texts(table)
 
 
-def of_lines(lines: list[dict[str, object]]) -> "DataFrame":
-    """Lines of a run as `read` would give them."""
-    import pandas
-
-    return _with_texts(pandas.DataFrame(lines))
-
-
 def _with_texts(table: "DataFrame") -> "DataFrame":
     """The table with all columns; those of texts have "" where nothing is."""
     absent = dict.fromkeys([name for name in TEXTS if name not in table], "")

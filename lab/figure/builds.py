@@ -92,16 +92,6 @@ def compare_builds(
     return _drawn(kernel.name, table, facts, inputs)
 
 
-def compare_versions(
-    kernel: jitload.Kernel,
-    versions: Iterable[jitload.Build | str | int] = (1, 0),
-    **given: object,
-) -> Figure:
-    """The old name of `compare_builds`, kept for a release."""
-    jitload.renamed("lab.compare_versions", "lab.compare_builds")
-    return compare_builds(kernel, versions, **given)
-
-
 def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Figure:
     clocks = [clock for clock in plots.clocks_of(rows) if clock != SIMULATOR_CLOCK]
     with drawing.style():

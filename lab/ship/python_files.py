@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -293,7 +292,3 @@ def _functions(text: str) -> set[str]:
 def references(names: Iterable[str]) -> set[str]:
     """Those ops that have a function in reference.py here."""
     return set(names) & _functions(REFERENCE.read_text())
-
-
-def first_lines(docstring: str | None) -> str:
-    return textwrap.dedent(docstring or "").strip().partition("\n\n")[0]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lab
-from lab.course import exercise, judge
+from lab.course import exercise
 from lab.course.exercise import EXERCISES, SOLUTIONS, Attempt, Wrong
 from notebooks import publish
 
@@ -154,12 +154,3 @@ def test_wrong_use_names_the_argument():
         exercise.judge("01_none")
     with pytest.raises(TypeError, match=r"no answer but a kernel, in .*01_nan\.cu"):
         exercise.judge("01_nan", 3)
-
-
-def test_the_old_name_says_the_new_one():
-    with pytest.warns(DeprecationWarning, match="from lab.course import judge") as warned:
-        from lab.exercise import check
-    assert check is judge
-    assert warned[0].filename == __file__
-    with pytest.raises(ImportError):
-        from lab.exercise import none  # noqa: F401

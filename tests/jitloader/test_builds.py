@@ -392,15 +392,3 @@ def test_a_difference_is_coloured_in_a_notebook_and_escaped(edited):
 def test_a_build_that_is_not_there_has_no_difference(edited):
     with pytest.raises(LookupError, match="build 7 of table"):
         edited.diff(7, 0)
-
-
-def test_old_names_say_what_is_called_otherwise_now(edited):
-    with pytest.warns(DeprecationWarning, match=r"kernel\.versions\(\) is called kernel\.builds"):
-        assert edited.versions() == edited.builds()
-    with pytest.warns(DeprecationWarning, match=r"kernel\.version is called kernel\.build now"):
-        assert edited.version == edited.build
-    with pytest.warns(DeprecationWarning, match="version is called build now") as told:
-        assert edited.at(1).version == edited.builds()[1]
-    assert [warning.filename for warning in told] == [__file__]
-    with pytest.warns(DeprecationWarning, match=r"jitload\.Versions is called jitload\.Builds now"):
-        assert jitload.Versions is jitload.Builds

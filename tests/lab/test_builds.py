@@ -63,13 +63,6 @@ def test_a_kernel_that_is_no_op_needs_a_reference(kernel):
         lab.compare_builds(kernel, call=twice)
 
 
-def test_the_old_name_says_the_new_one(kernel):
-    given = {"call": twice, "reference": lambda x: 2 * x, "inputs": [torch.ones(3)]}
-    with pytest.warns(DeprecationWarning, match=r"lab\.compare_builds") as warned:
-        assert isinstance(lab.compare_versions(kernel, versions=[0], **given), Figure)
-    assert warned[0].filename == __file__
-
-
 @pytest.mark.parametrize(
     ("versions", "call", "error", "says"),
     [

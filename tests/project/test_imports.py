@@ -26,7 +26,6 @@ ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
 LAB = ("rivals", "style", "checker", "measure", "figure", "custom_ops", "profiler", "tuner")
 LAB += ("watcher", "notebook", "course", "bench", "ship")
-OLD = {"lab.climb", "lab.exercise", "lab.machine"}  # names kept for a release
 
 
 @cache
@@ -93,7 +92,7 @@ def test_rooms_of_the_lab_import_those_before_them():
     order = {room: place for place, room in enumerate(LAB)}
     place_of = {name: order.get(name.split(".")[1]) for name in modules() if name[:4] == "lab."}
     outside = {name for name, place in place_of.items() if place is None}
-    assert outside == OLD | {"lab.scaffold", "lab.__main__"}
+    assert outside == {"lab.scaffold", "lab.__main__"}
     for module, place in place_of.items():
         for other in imports(module) & place_of.keys():
             assert place is None or order[other.split(".")[1]] <= place, f"{module}: {other}"
@@ -102,7 +101,7 @@ def test_rooms_of_the_lab_import_those_before_them():
 
 
 def test_an_instrument_is_where_the_lab_says_and_no_room_has_its_name():
-    for name in (*lab._HOMES, *lab._OLD):
+    for name in lab._HOMES:
         assert f"lab.{name}" not in modules(), "importing that would put it in the place of this"
         assert callable(getattr(lab, name))
 
