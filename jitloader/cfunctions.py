@@ -453,7 +453,10 @@ def _extent(what: str, given: object, largest: tuple[int, ...]) -> tuple[int, in
     extent = *(_whole(what, part) for part in parts), *(1,) * (3 - len(parts))
     for axis, size, most in zip("xyz", extent, largest, strict=True):
         if not 1 <= size <= most:
-            raise ValueError(f"{what} is {given!r}; its {axis} is at least 1, and at most {most}")
+            empty = "" if size else ": for a tensor without elements, return before the launch"
+            raise ValueError(
+                f"{what} is {given!r}; its {axis} is at least 1, and at most {most}{empty}"
+            )
     return extent
 
 

@@ -144,7 +144,7 @@ def test_what_main_launches_can_be_launched_from_python():
     [
         (1, TypeError, r"add\[1\]: wanted add\[grid, block\]"),
         ((1, 32, 0, 0, 0), TypeError, r"wanted add\[grid, block\] or"),
-        ((0, 32), ValueError, "grid is 0; its x is at least 1, and at most 2147483647"),
+        ((0, 32), ValueError, "its x is at least 1, and at most 2147483647: for a tensor without"),
         (((1, 65536), 32), ValueError, r"grid is \(1, 65536\); its y .* at most 65535"),
         ((1 << 31, 1), ValueError, "grid is 2147483648"),
         ((1, 1025), ValueError, "block is 1025; its x .* at most 1024"),
