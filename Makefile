@@ -1,5 +1,5 @@
 # Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
-#   make lab        open the first chapter in JupyterLab; kernels are built when they are asked for
+#   make lab        open the primer in JupyterLab; kernels are built when they are asked for
 #   make test       the tests: every op, the loader, the lab, the simulator, the checker, the chapters
 #   make test-all   these, and then those that take long
 #   make chapters   the book as a web site: html/index.html

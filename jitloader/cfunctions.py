@@ -36,6 +36,7 @@ from toolchain.signatures import (
 LARGEST_GRID = (0x7FFFFFFF, 65535, 65535)  # the same for every GPU that this torch knows
 LARGEST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024  # of a block
+LEAST_HANDLE = 1 << 16  # of a stream, which is a pointer, but for CUDA's 1 and 2
 
 
 def _range(number: type) -> tuple[int, int] | None:
@@ -288,7 +289,8 @@ class CFunction:
             how = f": torch.from_numpy({parameter.name})" if is_array and parameter.name else ""
             return TypeError(f"{what} is {_kind(value)}; wanted a tensor{how}")
         if dtype is not None and value.dtype != dtype:
-            return TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*)")
+            how = f": pass .to({dtype})" if parameter.const else ""
+            return TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*){how}")
         if value.device.type != self.target:
             return ValueError(
                 f"{what} is on {value.device}; this build is for {self.target}:"
@@ -297,9 +299,12 @@ class CFunction:
         if value.device != place:
             return ValueError(f"{what} is on {value.device}; the first tensor is on {place}")
         if not value.is_contiguous():
+            how = "pass .contiguous()"
+            if not parameter.const:
+                how += ", and copy_() back what the kernel writes there"
             return ValueError(
                 f"{what} is not contiguous (strides {value.stride()}), and a pointer cannot say so:"
-                " pass .contiguous()"
+                f" {how}"
             )
         if value.numel() % count:
             return ValueError(
@@ -307,7 +312,7 @@ class CFunction:
             )
         return ValueError(
             f"{what} begins beside a multiple of {boundary} bytes, and {kind}* cannot:"
-            " pass .clone()"
+            f" pass .clone(){'' if parameter.const else ', and copy_() back what is written there'}"
         )
 
     @staticmethod
@@ -430,10 +435,11 @@ class Configuration:
             )
         stream = parts[2] if len(parts) > 2 else None
         stream = getattr(stream, "cuda_stream", stream) or None
-        if not (stream is None or (isinstance(stream, int) and stream > 0)):
+        is_handle = isinstance(stream, int) and (stream in (1, 2) or stream >= LEAST_HANDLE)
+        if not (stream is None or is_handle):
             raise TypeError(
-                f"{kernel}: stream is a {type(parts[2]).__name__}; wanted a torch.cuda.Stream, or"
-                " None or 0 for the current one"
+                f"{kernel}: stream is {parts[2]!r}; wanted a torch.cuda.Stream, or None or 0 for"
+                f" the current one. Shared memory comes fourth: {kernel}[grid, block, None, bytes]"
             )
         shared = _whole(f"{kernel}: shared memory", parts[3]) if len(parts) > 3 else 0
         if not 0 <= shared < 1 << 31:

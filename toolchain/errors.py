@@ -138,6 +138,10 @@ HINTS = [
         "a semicolon is missing, most often at the end of the line before",
     ),
     (
+        r"assignment of read-only|expression must be a modifiable lvalue",
+        "what a kernel writes is no const: take const from the parameter's type",
+    ),
+    (
         r"calling a __host__ function.*from a __(device|global)__",
         "mark the called function __device__ (or __host__ __device__)",
     ),

@@ -328,7 +328,10 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
     found = {}
     for code in codes.values():
         for function in _FUNCTION.finditer(blank(code)):
-            found[function[1]] = f'write extern "C" before the function {function[1]}'
+            found[function[1]] = (
+                f"write __global__ before {function[1]} if it is a kernel, and"
+                ' extern "C" if it is a function of the host'
+            )
         for name, export in sources.exports(code, "c").items():
             why = obstacle(export["parameters"], export["returns"])
             found[name] = f"Python cannot call the function {name}: {why}" if why else absent(name)

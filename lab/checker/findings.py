@@ -44,7 +44,8 @@ HINTS = {
     "freed memory": "Free it when the kernels that use it have ended.",
     "integer division": "On a GPU the result is any number: compare the divisor before.",
     "wild call": "The function's address was never set, or it is one of the host's.",
-    "uninitialised": "Nobody has written what is read here.",
+    "uninitialised": "Nobody has written what is read here: shared memory, locals and new tensors"
+    " begin with any values. Write it first, and let a barrier stand between.",
     "unwritten": "Some elements are never written: look at the last block, and at early returns.",
     "misaligned": "An access of so many bytes must stand on a multiple of as many: test the address"
     " before vectors are used, or clone() a view before the call.",
@@ -77,7 +78,10 @@ HINTS = {
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
 }
 # Out of bounds, and far from all that is known.
-UNKNOWN = "A wild pointer; or a tensor's that the call was not given: pass it as an argument."
+UNKNOWN = (
+    "A wild pointer; or a tensor's that the call was not given: pass it as an argument. Or an index"
+    " that has overflowed: of int, r * cols passes 2^31; take int64_t."
+)
 
 
 def rows(

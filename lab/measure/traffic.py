@@ -14,6 +14,8 @@ from lab.checker.run import check
 from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK, Timing
 
 SECONDS = 20.0  # that a call may take under the checker
+MOST_THREADS = 1 << 22  # whose accesses are all recorded, where a check by itself records fewer
+LEAST_SHARE = 1 / 32  # of the blocks: a check that records fewer has many accesses in each
 PUBLISHED = jitload.KERNELS.parent / "docs" / "bench.csv"
 USUAL_COLS = 4096
 
@@ -26,6 +28,9 @@ def fetched(call: Callable[[], object], timing: Timing | None) -> float:
         return math.nan
     try:
         report = check(call, seconds=SECONDS)
+        shares = report.launches["recorded"] / report.launches["blocks"]
+        if report.sampled and (shares >= LEAST_SHARE).all():
+            report = check(call, seconds=SECONDS, sample_threads=MOST_THREADS)
     except Exception:  # of the checker: the call itself has just run
         return math.nan
     unfinished = {"timeout", "deadlock", "raised"} & set(report.findings["kind"])

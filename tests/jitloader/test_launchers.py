@@ -155,7 +155,8 @@ def test_what_main_launches_can_be_launched_from_python():
         ((1, (1, 1, 1, 1)), TypeError, "a tuple of up to three"),
         ((1, ()), TypeError, "a tuple of up to three"),
         ((1, "32"), TypeError, "block is '32'; wanted a whole number"),
-        ((1, 32, "fast"), TypeError, r"stream is a str; wanted a torch.cuda.Stream"),
+        ((1, 32, "fast"), TypeError, r"stream is 'fast'; wanted a torch.cuda.Stream"),
+        ((1, 32, 1024), TypeError, r"stream is 1024; .*: add\[grid, block, None, bytes\]"),
         ((1, 32, None, -4), ValueError, "shared memory is -4 bytes"),
         ((1, 32, None, 1.5), TypeError, "shared memory is 1.5"),
     ],
@@ -365,7 +366,7 @@ def test_a_template_shows_itself():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("void go(float* y) { y[0] = 1; }", 'write extern "C" before the function go'),
+        ("void go(float* y) { y[0] = 1; }", 'before go if it is a kernel, and extern "C" if'),
         (
             "#ifdef NEVER\n__global__ void go(float* y) {}\n#endif",
             "bare.cu:2 is compiled depends on the #if",
