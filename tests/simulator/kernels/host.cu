@@ -424,6 +424,7 @@ extern "C" int run_capture() {
     OK(cudaMalloc(&x, 4));
     OK(cudaMalloc(&y, 4));
     OK(cudaMemset(x, 0, 4));
+    OK(cudaDeviceSynchronize());
 
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     OK(cudaStreamIsCapturing(stream, &status));
@@ -463,6 +464,7 @@ extern "C" int run_capture() {
         OK(cudaGraphInstantiate(&two, other, NULL, NULL, 0));
         OK(cudaGraphDestroy(other));
         OK(cudaMemset(x, 0, 4));
+        OK(cudaDeviceSynchronize());  // no stream here waits for the default one
         OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
         for (int i = 0; i < nodes; i++) add<<<1, 1, 0, stream>>>(x, 1, 50);
         OK(cudaStreamEndCapture(stream, &other));
