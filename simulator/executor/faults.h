@@ -19,6 +19,7 @@ std::string where_is(uintptr_t address) {
     if (address == no_address) return " at an address that no memory has";
     if (!address) return " at the null pointer";
     const std::string at = text(" at address 0x%zx", address);
+    if (address < near) return at + ": an element of a null pointer";
     const GuardedMemory::Island nearest = guarded.find(address);
     constexpr size_t far = size_t(1) << 30;
     if (!nearest.bytes || GuardedMemory::distance(nearest, address) > far)
