@@ -523,8 +523,8 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         for rows, units, wanted in (
             (8, 64, "_mma<"),
             (12, 64, "<FewRows<"),
-            (20, 64, "<FewRowsUpright<"),
-            (72, 72, "<FewRowsUpright<"),
+            (20, 64, "<FewRowsUntransposed<"),
+            (72, 72, "<FewRowsUntransposed<"),
         ):
             report = lab.check(matmul, deep[:rows], deep[:units], thread_order=order)
             assert report.findings.empty, report

@@ -71,7 +71,7 @@ def error_check(library: ctypes.CDLL) -> Callable[..., None]:
     take = library.simulator_take_error
     take.restype = ctypes.c_char_p
 
-    def check(tensors: Callable[[], Any]) -> None:
+    def check(tensors: Callable[[], Any] = tuple) -> None:
         if message := take():
             raise RuntimeError(message.decode(errors="replace"))
 
