@@ -53,7 +53,7 @@ CALLS = {
     "kernel.past_dynamic[2, 64, None, 256](x, 1)": "past the end of its dynamic shared memory",
     "kernel.past_local[1, 32](x, 40)": "a local array was written past its end",
     "kernel.past_local[1, 32](x, 10**6)": "stack|illegal memory access|a local array",
-    "kernel.null_pointer[1, 32](5)": "illegal memory access at address 0x14: an element of a null pointer",
+    "kernel.null_pointer[1, 32](5)": "access at address 0x14: an element of a null pointer",
     "kernel.wild_pointer[1, 1](1 << 45)": "illegal memory access at address 0x2000",
     "kernel.wild_pointer[1, 1](1 << 60)": "illegal memory access at an address that no memory has",
     "kernel.recursion[1, 1](ints)": "stack overflow",
