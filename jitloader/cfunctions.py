@@ -284,6 +284,7 @@ class CFunction:
         """Why a value is no pointer to `count` elements of `dtype` on a boundary of so many bytes,
         as all must be that begin there."""
         what, kind = self._what(parameter), parameter.type
+        back = "" if parameter.const else ", and copy_() back what the kernel writes there"
         if not isinstance(value, torch.Tensor):
             is_array = type(value).__module__ == "numpy" and hasattr(value, "shape")
             how = f": torch.from_numpy({parameter.name})" if is_array and parameter.name else ""
@@ -299,12 +300,9 @@ class CFunction:
         if value.device != place:
             return ValueError(f"{what} is on {value.device}; the first tensor is on {place}")
         if not value.is_contiguous():
-            how = "pass .contiguous()"
-            if not parameter.const:
-                how += ", and copy_() back what the kernel writes there"
             return ValueError(
                 f"{what} is not contiguous (strides {value.stride()}), and a pointer cannot say so:"
-                f" {how}"
+                f" pass .contiguous(){back}"
             )
         if value.numel() % count:
             return ValueError(
@@ -312,7 +310,7 @@ class CFunction:
             )
         return ValueError(
             f"{what} begins beside a multiple of {boundary} bytes, and {kind}* cannot:"
-            f" pass .clone(){'' if parameter.const else ', and copy_() back what is written there'}"
+            f" pass .clone(){back}"
         )
 
     @staticmethod

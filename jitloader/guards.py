@@ -95,12 +95,12 @@ def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     for tensor in tensors:
         storage = tensor.untyped_storage()
         at = storage.data_ptr()
-        if not at or _begin <= at < _end or at in _moved or storage.nbytes() > MOST:
+        if not at or lies_within(at) or at in _moved or storage.nbytes() > MOST:
             continue
         original = torch.empty(0, dtype=torch.uint8).set_(storage)
         skew = at % 64  # so that a vector's alignment stays what it is
         copy = torch.empty(skew + storage.nbytes(), dtype=torch.uint8)[skew:].copy_(original)
-        if _begin <= copy.data_ptr() < _end:
+        if lies_within(copy.data_ptr()):
             _moved[at] = copy.data_ptr()
             copies.append((original, copy))
     try:
