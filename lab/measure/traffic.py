@@ -22,7 +22,8 @@ USUAL_COLS = 4096
 
 def fetched(call: Callable[[], object], timing: Timing | None) -> float:
     """Bytes of global memory that a call's kernels fetch on the simulator; NaN where none runs
-    there, where the checker does not run them to their end, and where it records only a sample.
+    there, where the checker does not run them to their end, and where recording all of a launch
+    would take it too long.
     """
     if timing is None or timing.clock != SIMULATOR_CLOCK:
         return math.nan
