@@ -34,32 +34,38 @@ cudaError_t check_copy(const Box& to, const Box& from, const cudaExtent& extent,
     return cudaSuccess;
 }
 
-void copy(const Box& to, const Box& from, const cudaExtent& extent) {
+// Calls act(y, z) for each row.
+template <class Act>
+void for_each_row(const cudaExtent& extent, Act act) {
     for (size_t z = 0; z < extent.depth; z++)
-        for (size_t y = 0; y < extent.height; y++)
-            memmove(to.row(y, z), from.row(y, z), extent.width);
+        for (size_t y = 0; y < extent.height; y++) act(y, z);
+}
+
+void copy(const Box& to, const Box& from, const cudaExtent& extent) {
+    for_each_row(
+        extent, [&](size_t y, size_t z) { memmove(to.row(y, z), from.row(y, z), extent.width); });
 }
 
 // Tells whoever watches of the rows that are about to be brought to the host, or to be written.
 void tell_of_copy(const Box& to, const Box& from, const cudaExtent& extent) {
     if (!watcher || allocations.find(to.begin).has(cudaMemoryTypeDevice)) return;
-    for (size_t z = 0; z < extent.depth; z++)
-        for (size_t y = 0; y < extent.height; y++)
-            watcher->brought(reinterpret_cast<uintptr_t>(to.row(y, z)),
-                             reinterpret_cast<uintptr_t>(from.row(y, z)), extent.width);
+    for_each_row(extent, [&](size_t y, size_t z) {
+        watcher->brought(reinterpret_cast<uintptr_t>(to.row(y, z)),
+                         reinterpret_cast<uintptr_t>(from.row(y, z)), extent.width);
+    });
 }
 // And of those that it is copying, or that a fill writes.
 void tell_of_touches(const Box& box, const cudaExtent& extent, bool writes) {
     if (!watcher) return;
-    for (size_t z = 0; z < extent.depth; z++)
-        for (size_t y = 0; y < extent.height; y++)
-            watcher->touches(reinterpret_cast<uintptr_t>(box.row(y, z)), extent.width, writes);
+    for_each_row(extent, [&](size_t y, size_t z) {
+        watcher->touches(reinterpret_cast<uintptr_t>(box.row(y, z)), extent.width, writes);
+    });
 }
 void tell_of_rows(const Box& to, const cudaExtent& extent) {
     if (!watcher) return;
-    for (size_t z = 0; z < extent.depth; z++)
-        for (size_t y = 0; y < extent.height; y++)
-            watcher->written(reinterpret_cast<uintptr_t>(to.row(y, z)), extent.width);
+    for_each_row(extent, [&](size_t y, size_t z) {
+        watcher->written(reinterpret_cast<uintptr_t>(to.row(y, z)), extent.width);
+    });
 }
 
 cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent,

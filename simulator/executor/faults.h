@@ -12,7 +12,9 @@ namespace simulator {
 namespace {
 
 constexpr uintptr_t no_address = ~uintptr_t(0);
-constexpr uintptr_t near = 64 << 10;  // bytes; a fault so near to the end of the stack overflows it
+// Bytes: a fault so near to the end of the stack overflows it, and so near to address 0 it is at an
+// element of a null pointer.
+constexpr uintptr_t near = 64 << 10;
 
 // In words, with the memory that it is nearest to.
 std::string where_is(uintptr_t address) {
