@@ -47,10 +47,8 @@ _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
 
-
 _BEGINNINGS = ("torch/extension.h", "torch/torch.h")
 _GUARD = re.compile(r"\A\s*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*\n")
-_INCLUDED = re.compile(r'#[ \t]*include[ \t]*(["<])([^">]+)[">]')
 
 
 class Parsed(NamedTuple):
@@ -73,13 +71,15 @@ class Parsed(NamedTuple):
         folders: as of `added_to`.
         """
         recipe = code.recipe
-        header = HEADER if code.binding in ("c", "part") else None
-        if any(first(code, path) == WITH_TORCH for path in recipe.sources) and not recipe.check:
-            header = WITH_TORCH
-        wanted = recipe.target == "cpu" and header is not None
-        wanted = wanted and not sources.folders_in(recipe.flags, "-isystem")
+        wanted = recipe.target == "cpu" and not sources.folders_in(recipe.flags, "-isystem")
         wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # compiled once
         if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
+            return None
+        if not recipe.check and any(come_first(code, path) for path in recipe.sources):
+            header = WITH_TORCH
+        elif code.binding in ("c", "part"):
+            header = HEADER
+        else:
             return None
         cxx, flags = (
             _words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags")
@@ -108,7 +108,7 @@ def come_first(code: Code, path: Path) -> bool:
     for line in map(str.strip, _GUARD.sub("", text).splitlines()):
         if not line or re.match(r"#[ \t]*pragma[ \t]+once", line):
             continue
-        found = _INCLUDED.match(line)
+        found = re.match(sources.INCLUDE, line)
         if found is None:
             return False
         if found[2] in _BEGINNINGS:

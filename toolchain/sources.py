@@ -15,7 +15,7 @@ from simulator.scan import blank, without_comments
 ROOT = place.root()  # with the ops' kernels/
 LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
 
-_INCLUDE = r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]'
+INCLUDE = r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]'
 _HAS_INCLUDE = r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]'
 _DIRECTIVE = r"(?m)^[ \t]*#(?:.*\\\r?\n)*.*"
 _NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
@@ -74,7 +74,7 @@ def included(text: str) -> list[tuple[str, str]]:
 
     Comments and untaken #if branches count too: for a digest, one header too many is harmless.
     """
-    return re.findall(_INCLUDE, text)
+    return re.findall(INCLUDE, text)
 
 
 def asked_for(text: str) -> list[tuple[str, str]]:
