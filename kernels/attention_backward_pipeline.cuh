@@ -72,6 +72,17 @@ __device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const Ba
     pipe.next();
 }
 
+// The same for all steps of a tile of keys: of each slice of q that shares k and v, in turn.
+template <int kRows, int kCols, class Shared, int kStages, class Call>
+__device__ void load_steps(Shared& shared, PipelineState<kStages>& pipe, const BackwardMaps& maps,
+                           const RowInfo* infos, const Call& a, int64_t slice, Steps steps) {
+    for (int q_slice = 0; q_slice < int(a.q_slices_per_kv()); ++q_slice) {
+        for (int n = steps.low; n < steps.high; ++n)
+            load_step<kRows, kCols>(
+                shared, pipe, maps, infos, a, a.q_place(slice, q_slice, n * kRows));
+    }
+}
+
 // p from scores [64 keys, rows], and ds from dp. row_infos: of the rows.
 template <int N>
 __device__ void compute_p(float (&p)[N], const float (&scores)[N], float scale,

@@ -204,11 +204,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             load_both<S::kBlock, kCols>(shared.x[j][0], maps.k, maps.v, a.key_coordinate(key),
                                         slice % a.kv_heads, slice / a.kv_heads, shared.x_full[j]);
             tiles.next();
-            for (int q_slice = 0; q_slice < int(a.q_slices_per_kv()); ++q_slice) {
-                for (int n = steps.low; n < steps.high; ++n)
-                    load_step<kRows, kCols>(
-                        shared, pipe, maps, infos, a, a.q_place(slice, q_slice, n * kRows));
-            }
+            load_steps<kRows, kCols>(shared, pipe, maps, infos, a, slice, steps);
         };
         for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, fetch);
         return;

@@ -78,12 +78,6 @@ struct PipelineState {
     }
 };
 
-// The warpgroup of this thread. The shuffle tells the compiler that the value is uniform in a warp,
-// so that addresses that depend on it, such as descriptors, stay in uniform registers.
-__device__ inline int warpgroup_number() {
-    return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-}
-
 // Initialises a kernel's shared memory and its barriers.
 template <class Shared>
 __device__ Shared& begin_block(char* memory) {

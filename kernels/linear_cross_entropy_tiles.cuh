@@ -111,8 +111,7 @@ __global__ void WGMMA_KERNEL(LogitTiles<T>::kThreads)
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Tiles::Shared>(dynamic);
     const int steps = int(ceil_div<int64_t>(p.depth, kTileDepth));
-    // The shuffle tells the compiler that the value is uniform in a warp.
-    const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    const int group = warpgroup_number();
     const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
         init_pipeline(shared, kConsumers);

@@ -69,9 +69,7 @@ struct FewRowsUntransposed : FewRowsAccumulators<units / 2> {
 #endif
     };
 
-    // The shuffle tells the compiler that the value is uniform in a warp. Otherwise every thread
-    // would build the descriptors itself, and a step would take a third more instructions.
-    const int group = groups == 1 ? 0 : __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    const int group = groups == 1 ? 0 : warpgroup_number();
 
     __device__ explicit FewRowsUntransposed(int) {}
     static int units_of_box(const Product<T>& p) { return units / rows_per_unit(p); }

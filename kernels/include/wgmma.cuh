@@ -24,6 +24,13 @@
 
 constexpr int kWarpgroup = 128;
 
+// The warpgroup of this thread. The shuffle tells the compiler that the value is uniform in a warp,
+// so that loop counters and addresses that depend on it, such as descriptors, stay in uniform
+// registers. In per-thread registers they would be moved from there before every wgmma.
+__device__ inline int warpgroup_number() {
+    return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+}
+
 // Whether a kernel declared with WGMMA_KERNEL(threads) may be launched on the current device.
 template <class Kernel>
 bool has_wgmma(Kernel* kernel, int threads) {
