@@ -179,9 +179,10 @@ class GuardedMemory {
     uint32_t owner(uint32_t slot) const {
         return islands[slot].slots || !followed[slot] ? slot : followed[slot] - 1;
     }
-    // Were all to end at the same offset, they would fight for the same few lines of the caches.
+    // Were all to end at the same offset, they would fight for the same few lines of the caches,
+    // and an index that is off by a power of two would lead from one into another.
     uintptr_t end_of(uint32_t slot) const {
-        const size_t stagger = slot * 5 % 64 * page;
+        const size_t stagger = slot * 5 % 64 * (page + (size_t(1) << 20));
         return base + (slot + std::max(1u, islands[slot].slots)) * slot_size - gap - stagger;
     }
 

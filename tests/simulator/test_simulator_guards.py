@@ -117,8 +117,10 @@ def test_random_indices_of_every_type(kernel, name):
 
 
 def test_reads_and_vectors(kernel):
-    x, y = torch.zeros(1024), torch.zeros(1)
-    for index in (1024, -2000, 1 << 30, -(1 << 30)):
+    tensors = [torch.zeros(1024 if i == 20 else 1 << 18) for i in range(41)]
+    x, y = tensors[20], torch.zeros(1)
+    powers = [sign << bits for bits in (28, 29, 30) for sign in (1, -1)]
+    for index in (1024, -2000, *powers):  # none is one of another tensor
         with pytest.raises(RuntimeError, match="illegal memory access"):
             kernel.load_float[1, 1](x, y, index)
     kernel.fill_float4[1, 256](x)
