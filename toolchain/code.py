@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 import simulator
-from toolchain import machine, sources
+from toolchain import machine, macros, named_files, sources
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.sources import LIBRARY, label
@@ -262,7 +262,7 @@ class Code:
         ours = [macro, *recipe.flags, *self.tuned]
         _, cxx = machine.cxx_command()
         # In columns, a tab is one character.
-        cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._for_cpp.flags]
+        cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._apart[0]]
         if recipe.part:
             cxx.append("-DSIMULATOR_PART")
         if not clang:
@@ -360,11 +360,37 @@ class Code:
         """Those of the caller's flags that are the linker's."""
         return self._for_cpp.links
 
+    @property
+    def callers_flags(self) -> list[str]:
+        """Those for a C++ compiler, in its words."""
+        return self._for_cpp.flags
+
+    @property
+    def given(self) -> macros.Given:
+        """What of the caller's flags stands at the top of each source; nothing for a GPU."""
+        return self._apart[1]
+
+    @cached_property
+    def macros(self) -> set[str]:
+        """The user's, of which the simulator's headers are to know nothing."""
+        return {*self.given.macros, *macros.defined_in(map(self.text, self.files))}
+
+    @cached_property
+    def _apart(self) -> tuple[list[str], macros.Given]:
+        """The caller's flags: those for the compiler, and those for the top of each source."""
+        flags = self.callers_flags
+        if self.recipe.target == "cuda" or self.recipe.sources[0].is_relative_to(SIMULATOR):
+            return flags, macros.Given({}, [])
+        return macros.apart(flags)
+
     @cached_property
     def _for_cpp(self) -> Translated:
         from toolchain.nvccs_flags import for_cpp
 
-        return for_cpp(self.recipe.flags, TORCHS_STANDARD if self._includes_torch else None)
+        flags = self.recipe.flags
+        if self.recipe.target == "cpu":
+            flags, _ = named_files.in_place(flags)
+        return for_cpp(flags, TORCHS_STANDARD if self._includes_torch else None)
 
     @property
     def _extended_lambda(self) -> list[str]:

@@ -39,6 +39,7 @@ from toolchain import (
     idle,
     libraries,
     machine,
+    macros,
     parts,
     precompiled,
     sources,
@@ -115,10 +116,16 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(code)
         include = [*map(mirror.place, include), *include]
+        headers, others = [simulator.INCLUDE], []
         if code.cccl:
             texts = [code.text(path) for path in code.files]
-            include.append(cuda_ptx.write(work / "cuda_ptx", texts, code.cccl[0]))
-        include.append(simulator.INCLUDE)
+            headers.insert(0, cuda_ptx.write(work / "cuda_ptx", texts, code.cccl[0]))
+            others = [code.cccl[0]]
+        screens = macros.screens(code.macros, mirror.written.values(), [*headers, *others])
+        for header, text in screens.items():
+            (place := work / "screens" / header).parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        include += [work / "screens"] * bool(screens) + headers
     elif code.registrations.fixed or recipe.part or isinstance(apart, Halves):
         mirror = _Mirror(work / "mirror")
         first, change = "", dict
@@ -244,6 +251,8 @@ def for_the_cpu(
     for path, text in texts.items():
         try:
             added, is_librarys = code.launchers.get(path, ""), path in code.of_library
+            if added and code.recipe.part:  # these statements name what is the simulator's
+                added = macros.undefined(code.macros) + added
             written = _rewritten(text + added, name_of(path), load, is_librarys)
         except Unsupported as error:
             raise CompileError(
@@ -253,8 +262,11 @@ def for_the_cpu(
                 column=error.column,
                 hint=error.hint,
             ) from None
+        by_nvcc = path in code.recipe.sources  # else whatever includes it says
+        if by_nvcc:
+            begins = line_one(name_of(path))
+            written = written.replace(begins, code.given.text() + begins, 1)
         if path.suffix == ".cu":
-            by_nvcc = path in code.recipe.sources  # else whatever includes it says
             first = precompiled.first(code, path) if by_nvcc else "cuda_runtime.h"
             written = f"#include <{first}>\n{written}"
         result[path] = written

@@ -208,6 +208,10 @@ _CONSEQUENCE = r"variable or field .* declared void"
 _LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, )?(.*)>\) \((.*)\)."
 
 
+# What a line is said to be from that defines a macro for a source: toolchain.macros.
+_OF_MACRO = re.compile(r"(-D|macro )(\w+)")
+
+
 def _in_users_words(message: str) -> str:
     return re.sub(_LAUNCH, r"the kernel takes (\1), and is launched with (\2)", message)
 
@@ -223,7 +227,7 @@ def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
     error = rf"(?m)^{place} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$"
     return error, [
         rf"(?m)^{place}\s+(?:required|recursively)",
-        rf"(?m)^{place} note: in instantiation of",
+        rf"(?m)^{place} note: in (?:instantiation of|expansion of macro)",
         r'(?m)at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$',
         rf"(?m)^(?:In file included| +) from (?P<path>{path}):(?P<line>\d+)",
     ]
@@ -252,6 +256,9 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                     column = _column(output[match.end() + 1 :], path, line)
                 message = _in_users_words(match["message"])
                 hint = hint_for(match["message"], output[match.start() : end][:500])
+                if macro := _OF_MACRO.fullmatch(match["path"]):
+                    by_flag = f": the flag {macro[0]} defines it" * (macro[1] == "-D")
+                    hint = f"{macro[2]} is a macro here{by_flag}"
                 if hint in (error.hint for error in told.values()):
                     hint = None
                 error = CompileError(message, path=path, line=line, column=column, hint=hint)
@@ -265,6 +272,8 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
         return first
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
+    if found and re.match("-(D|include )", flag := found[0]["path"]):
+        message = f"the flag {flag}: {message}"
     others = max(len(found) - 1, 0)
     if re.search(NO_PROCESS, output):
         message = limit_of_processes()

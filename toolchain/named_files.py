@@ -17,35 +17,50 @@ _LIBRARY_FOLDERS = [
 def expanded(flags: Iterable[str]) -> tuple[list[str], list[str]]:
     """Flags as compilers see them, and the files that an @ names in them.
 
-    The flags that such a file holds stand in its place, and the options within -Wl, and -Xlinker
-    stand by themselves.
+    As `in_place`, and the options within -Wl, and -Xlinker stand by themselves.
+    """
+    flags, files = in_place(flags)
+    found: list[str] = []
+    for flag in flags:
+        if flag.startswith("-Wl,"):
+            found.extend(flag.split(",")[1:])
+        elif flag != "-Xlinker":
+            found.append(flag)
+    return found, files
+
+
+def in_place(flags: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Flags with those of a file in the place of the @ that names it, and these files.
+
+    A file that cannot be read, or that names itself, is left as it is.
     """
     found: list[str] = []
     files: list[str] = []
 
     def add(flag: str) -> None:
-        if flag.startswith("-Wl,"):
-            found.extend(flag.split(",")[1:])
-        elif flag.startswith("@") and (path := flag[1:]) not in files:
+        inner = None
+        if flag.startswith("@") and (path := flag[1:]) not in files:
             files.append(path)
-            for inner in _flags_in(path):
-                add(inner)
-        elif flag != "-Xlinker":
+            inner = _flags_in(path)
+        if inner is None:
             found.append(flag)
+        else:
+            for each in inner:
+                add(each)
 
     for flag in flags:
         add(flag)
     return found, files
 
 
-def _flags_in(path: str) -> list[str]:
+def _flags_in(path: str) -> list[str] | None:
     import shlex  # late: most kernels name no such file
 
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as any load does: no Path
             return shlex.split(file.read())
     except (OSError, ValueError):
-        return []  # the compiler says what is wrong with it
+        return None  # the compiler says what is wrong with it
 
 
 def named_in(flags: Iterable[str]) -> list[str]:

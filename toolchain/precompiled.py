@@ -41,8 +41,8 @@ _NOTE = "made.json"
 # What may put something else before the header, or in the place of those that it includes.
 _OTHERWISE = re.compile(r"-(include|imacros|iquote|idirafter|nostdinc|-?sysroot|specs|[IDU]$)")
 _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
-# What differs between builds: their names, where their headers lie, and the user's macros. Whether
-# one of those means anything to the header, g++ looks itself.
+# What differs between builds: their names, where their headers lie, and the user's macros that
+# headers may ask for. Whether one of those means anything to the header, g++ looks itself.
 _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")

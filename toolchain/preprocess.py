@@ -88,7 +88,7 @@ class _Flat:
         self._owners: list[Path | None] = []  # by their numbers; None: not one of the user's own
         self._of_library: set[Path] = set()  # which stand in the text already
         self._lines: list[str] = []
-        for name in values_of(code.recipe.flags, "-include"):
+        for name in values_of(code.callers_flags, "-include"):
             if header := code.header(path, '"', name):
                 self._add(header, '"', ())
         self._add(path, '"', ())
@@ -139,7 +139,7 @@ class _Flat:
         for_cuda = recipe.target == "cuda"
         macros = ["-D__CUDACC__", "-D__NVCC__"] if self.path.suffix == ".cu" else []
         macros.append(f"-DPLAYGROUND_CUDA={int(for_cuda)}")
-        flags = [*flags, *recipe.flags]
+        flags = [*flags, *self.code.callers_flags]
         macros += [f"-{o}{value}" for o in "DU" for value in values_of(flags, f"-{o}")]
         conditions = _CONDITION.findall(self.text)
         asked = {name for condition in conditions for name in _WORD.findall(condition)}

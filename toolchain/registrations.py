@@ -199,7 +199,7 @@ class Registrations:
 
     def _value(self, name: str) -> str:
         """What a macro is defined as, where a name is one."""
-        for flag in values_of(self.code.recipe.flags, "-D"):
+        for flag in values_of(self.code.callers_flags, "-D"):
             if flag.partition("=")[0] == name:
                 return flag.partition("=")[2]
         for path in self.code.own:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import simulator
 from simulator.device_code import Load
-from toolchain import machine, sources
+from toolchain import machine, macros, sources
 from toolchain.code import SIMULATOR, Code
 from toolchain.compile import for_the_cpu
 from toolchain.errors import CompileError
@@ -228,6 +228,11 @@ class _Shipping:
                 compiled.append(place)
             self._add(place, text, path)
         include = [*self._include(folder, code), "simulator/include"]
+        texts = [text for place, text in self.files.items() if place.startswith(f"{folder}/")]
+        screens = macros.screens(code.macros, texts, [simulator.INCLUDE])
+        if screens:
+            include.insert(-1, f"{folder}/screens")
+        self.files |= {f"{folder}/screens/{name}": text for name, text in screens.items()}
         flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0], code.recipe.flags)]
         self.files["simulator/runtime.cpp"] = simulator.RUNTIME.read_text()
         compiled.append("simulator/runtime.cpp")

@@ -58,6 +58,13 @@ def test_the_simulators_tests_pass(cache):
     assert "failed" not in said
 
 
+@pytest.mark.slow
+@pytest.mark.longest
+def test_a_programs_macros_do_not_meet_the_simulators_headers(cache):
+    said = run(cache, CLANGS[0], "-m", "pytest", "-q", "tests/simulator/test_simulator_macros.py")
+    assert re.search(r"\d{2,} passed", said)
+
+
 OP = """
 import torch
 import jitload, lab, reference

@@ -276,11 +276,11 @@ SIMULATOR_BUILT_IN Block* current;
 #endif
 namespace simulator {
 // The minimum of blocks, and the maximum of a cluster, are of no consequence here.
-SIMULATOR_INLINE void hold_bounds(const char* file, int line, unsigned threads, unsigned = 1,
-                                  unsigned = 1) {
+SIMULATOR_INLINE void __hold_bounds(const char* file, int line, unsigned threads, unsigned = 1,
+                                    unsigned = 1) {
     if (blockDim.x * blockDim.y * blockDim.z > threads) fail_bounds(threads, file, line);
 }
-SIMULATOR_INLINE void hold_cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
+SIMULATOR_INLINE void __hold_cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
     const dim3& extent = current->launch->cluster;
     if (extent.x != x || extent.y != y || extent.z != z) want_clusters(x, y, z);
 }

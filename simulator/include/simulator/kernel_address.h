@@ -54,15 +54,15 @@ void* know(void (*kernel)(Parameters...), const char* name, const char* file, in
 
 // What a cast to `void*` gives.
 template <class... Parameters>
-void* address(const char* name, void (*kernel)(Parameters...), SIMULATOR_CALLER) {
+void* __address(const char* name, void (*kernel)(Parameters...), SIMULATOR_CALLER) {
     while (*name == '&' || *name == ' ') name++;
     return know(kernel, name, file, line);
 }
 template <class T>
-void* address(const char*, const T& other) {
+void* __address(const char*, const T& other) {
     return (void*)other;
 }
-#define SIMULATOR_ADDRESS(...) ::simulator::address(#__VA_ARGS__, __VA_ARGS__)
+#define SIMULATOR_ADDRESS(...) ::simulator::__address(#__VA_ARGS__, __VA_ARGS__)
 
 namespace api {
 

@@ -208,27 +208,35 @@ Site held(void (*function)()) {
 }
 #endif
 
-// A kernel's name, or an expression for one, given to `which`. Is it a function or a pointer to
+// A kernel's name, or an expression for one, given to `__which`. Is it a function or a pointer to
 // one?
 struct Meant {
     template <class... Parameters>
-    static Pointer<Parameters...> of(void (*kernel)(Parameters...)) {
+    static Pointer<Parameters...> __of(void (*kernel)(Parameters...)) {
         return {kernel};
     }
 };
 // Which function it is: the one, or the one that has these parameters.
 struct One {
     template <class... Parameters>
-    static constexpr auto of(void (*kernel)(Parameters...)) {
+    static constexpr auto __of(void (*kernel)(Parameters...)) {
         return kernel;
     }
 };
 template <class... Parameters>
 struct OneOf {
-    static constexpr auto of(void (*kernel)(Parameters...)) { return kernel; }
+    static constexpr auto __of(void (*kernel)(Parameters...)) { return kernel; }
 };
 // No function that is known where it is launched.
 struct Unknown {};
+
+// These two for SIMULATOR_KERNEL, which stands among a program's own macros: its names are
+// reserved.
+template <auto kernel>
+constexpr Code<kernel> __code() {
+    return {};
+}
+constexpr Unknown __unknown() { return {}; }
 
 template <class Find, class Which>
 using Found = decltype(static_cast<Find*>(nullptr)->operator()(Which()));
@@ -271,7 +279,7 @@ struct Kernel {
 };
 
 template <class Mean, class Find, class Call>
-auto kernel(const char* name, Mean mean, Find, Call call, SIMULATOR_CALLER) {
+auto __kernel(const char* name, Mean mean, Find, Call call, SIMULATOR_CALLER) {
     if constexpr (!means<Mean, Meant>)
         return Kernel<Several<Mean, Find>, Call>{{}, call, name, file, line};
     else if constexpr (__is_same(Found<Find, One>, Unknown))
@@ -300,17 +308,19 @@ __attribute__((weak)) const char* error_string(cudaError_t error) {
 }  // namespace simulator
 
 // The name is written out where it stands, so the call is direct and can be inlined. Types depend
-// on `which` to make what the name does not stand for a failed substitution rather than an error,
+// on `__which` to make what the name does not stand for a failed substitution rather than an error,
 // and a variable one that is found when it is launched.
-#define SIMULATOR_KERNEL(...)                                                                 \
-    ::simulator::kernel(                                                                      \
-        #__VA_ARGS__,                                                                         \
-        [&](auto which) -> decltype(which.of(__VA_ARGS__)) { return which.of(__VA_ARGS__); }, \
-        [&](auto which) {                                                                     \
-            if constexpr (__builtin_constant_p(which.of(__VA_ARGS__) == nullptr)) {           \
-                constexpr auto simulator_kernel = which.of(__VA_ARGS__);                      \
-                return ::simulator::Code<simulator_kernel>();                                 \
-            } else                                                                            \
-                return ::simulator::Unknown();                                                \
-        },                                                                                    \
-        [&](const auto&... arguments) { __VA_ARGS__(arguments...); })
+#define SIMULATOR_KERNEL(...)                                                           \
+    ::simulator::__kernel(                                                              \
+        #__VA_ARGS__,                                                                   \
+        [&](auto __which) -> decltype(__which.__of(__VA_ARGS__)) {                      \
+            return __which.__of(__VA_ARGS__);                                           \
+        },                                                                              \
+        [&](auto __which) {                                                             \
+            if constexpr (__builtin_constant_p(__which.__of(__VA_ARGS__) == nullptr)) { \
+                constexpr auto __known = __which.__of(__VA_ARGS__);                     \
+                return ::simulator::__code<__known>();                                  \
+            } else                                                                      \
+                return ::simulator::__unknown();                                        \
+        },                                                                              \
+        [&](const auto&... __arguments) { __VA_ARGS__(__arguments...); })

@@ -23,7 +23,7 @@ SIMULATOR_EXPORT cudaError_t run_with_attributes(const cudaLaunchConfig_t* confi
 // "kernel<T, 4>" of "kernel<T, 4>, x, n".
 SIMULATOR_EXPORT const char* kernel_name(const char* arguments);
 
-struct LaunchEx {
+struct __LaunchEx {
     const char *name, *file;
     int line;
 
@@ -45,7 +45,7 @@ struct LaunchEx {
     }
 };
 #define cudaLaunchKernelEx(config, ...) \
-    (simulator::LaunchEx{#__VA_ARGS__, __FILE__, __LINE__}(config, __VA_ARGS__))
+    (simulator::__LaunchEx{#__VA_ARGS__, __FILE__, __LINE__}(config, __VA_ARGS__))
 
 namespace api {
 

@@ -7,7 +7,7 @@
 // A box in shared memory begins at a multiple of 128 bytes. With nvcc an array of a kernel mostly
 // does, whatever it is declared with.
 #undef __shared__
-#define __shared__ __attribute__((aligned(128))) thread_local
+#define __shared__ __attribute__((__aligned__(128))) thread_local
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;

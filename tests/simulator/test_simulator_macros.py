@@ -1,0 +1,136 @@
+"""A user's macros of everyday names, which no header of the simulator's is to meet."""
+
+import re
+
+import pytest
+import torch
+
+import jitload
+import simulator
+from toolchain import machine
+from toolchain.errors import CompileError
+from toolchain.macros import STEERING, apart
+
+# x, y and z are members of threadIdx: nvcc, too, would not compile a kernel with these as macros.
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw"
+WORDS = """
+    lane warp Warp block_size Kernel Sum Block Code index value rows cols row col BLOCK TILE WIDTH
+    width height depth stride offset bytes count total result out in input output src dst source
+    left right low high first last next prev head tail start stop step steps len length target size
+    data Type Tile Word Shape Format Lane Group Rank Key Value Index Node Item State Scope Kind Mode
+    Bits Half Pair Range bits word tile shape rank key item state scope kind mode flag flags status
+    error level order Mask mask sum mean variance alpha beta eps scale bias weight grad loss thread
+    threads block blocks grid grids group groups cluster barrier phase pipe stage stages load store
+    add sub mul div put get set get_value read write copy fill reduce scan sort merge split address
+    pointer buffer cache page region slot cell entry table map list queue file line name text body
+    message kernel launch call function arguments params which found held site time now seed random
+    noise sample batch channels channel image pixel color x0 y0 z0 dx dy dz nx ny nz px py pz vx vy
+    vz ix iy iz tx ty tz bx by bz gx gy gz radius angle speed mass force energy temperature Real
+    real_t vec vec_t TILE_SIZE BLOCK_SIZE NUM_THREADS WARP_SIZE SIZE DIM PI EPS CHECK MAX MIN DEBUG
+    to from as best Down Up Zero Round Exact all none valid items keys values others ranks generic
+    shared special half f32 f16 u32 u64 s32 b32 mma lop3 aligned always_inline visibility
+"""
+NAMES = {name: number for number, name in enumerate([*LETTERS, *WORDS.split()], 3)}
+FLAGS = [f"-D{name}={number}" for name, number in NAMES.items()]
+KERNEL = """
+#undef Code
+#define Code 4
+INCLUDES
+#define weighted(v) ((v) * lane + Code)
+__global__ __launch_bounds__(32) void scaled(float* out_, int n_) {
+    extern __shared__ float shared_[];
+    __shared__ alignas(16) float own_[32];
+    float sum_;
+    own_[threadIdx.x] = shared_[threadIdx.x] = out_[threadIdx.x];
+    __syncthreads();
+    sum_ = own_[31 - threadIdx.x] + shared_[threadIdx.x];
+    assert(n_ == 32);
+    out_[threadIdx.x] = weighted(__shfl_xor_sync(~0u, sum_, 1)) + Sum + A;
+}
+extern "C" cudaError_t by_name(float* out_) {
+    void (*kernel_)(float*, int) = scaled;
+    kernel_<<<1, 32, 128>>>(out_, 32);
+    return cudaGetLastError();
+}
+extern "C" void launched(float* out_) { scaled<<<1, 32, 128>>>(out_, 32); }
+"""
+BY_GPP = "clang" not in machine.cxx()  # which says where a macro is defined
+EXPECTED = 31.0 * NAMES["lane"] + 4 + NAMES["Sum"] + NAMES["A"]
+
+
+def offered() -> list[str]:
+    """What a source may include of the simulator's headers, but for those that stand for
+    PyTorch's, which take long."""
+    folder = simulator.INCLUDE
+    found = [p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
+    inner = r"(simulator|ATen|c10|torch|thrust|crt|cuda/std/__cccl)/"
+    inner += "" if machine.cccl() else "|cuda/"
+    return [name for name in found if not re.match(inner, name)]
+
+
+def test_a_program_may_have_them_by_flags_and_before_its_includes(tmp_path):
+    assert len(NAMES) > 200
+    source = tmp_path / "scaled.cu"
+    source.write_text(
+        KERNEL.replace("INCLUDES", "\n".join(f"#include <{name}>" for name in offered()))
+    )
+    kernel = jitload.load(source, target="cpu", flags=FLAGS)
+    for call in (kernel.launched, kernel.by_name):
+        x = torch.arange(32.0)
+        call(x)
+        assert x.tolist() == [EXPECTED] * 32
+
+
+@pytest.mark.parametrize(
+    "flags", [["-D", "N=4"], ["--define-macro=N=4"], ["-Xcompiler=-DN=4"], ["@flags"], ["-DN=1"]]
+)
+def test_flags_define_them_in_any_form_and_in_order(tmp_path, monkeypatch, flags):
+    (tmp_path / "flags").write_text("-DN=4")
+    (tmp_path / "before.h").write_text("#define AS_SEEN_BEFORE N\n")
+    (tmp_path / "n.cu").write_text('extern "C" int n() { return AS_SEEN_BEFORE; }\n')
+    monkeypatch.chdir(tmp_path)
+    late = ["-UN", "-DN=4"] if flags == ["-DN=1"] else []
+    flags = [*flags, *late, "-include", "before.h"]
+    assert jitload.load(tmp_path / "n.cu", target="cpu", flags=flags).n() == 4
+
+
+@pytest.mark.parametrize(
+    ("flag", "place", "hint"),
+    [("-DA=4", "wrong.cu:2:9: error", "the flag -DA defines it"), ("-DA(=4", "the flag -DA: ", "")],
+)
+def test_an_error_names_the_users_line_and_the_flag(tmp_path, flag, place, hint):
+    source = tmp_path / "wrong.cu"
+    source.write_text('extern "C" int n() {\n    int A = 3;\n    return A;\n}\n')
+    with pytest.raises(CompileError) as caught:
+        jitload.load(source, target="cpu", flags=[flag])
+    assert place in str(caught.value)
+    assert not BY_GPP or hint in (caught.value.hint or "")
+
+
+def test_an_error_names_the_line_behind_an_include_with_macros(tmp_path):
+    source = tmp_path / "wrong.cu"
+    source.write_text("#define Code 4\n#include <cuda_fp16.h>\nint a = 2 + Code;\nint Code;\n")
+    with pytest.raises(CompileError) as caught:
+        jitload.load(source, target="cpu")
+    assert (caught.value.path, caught.value.line, caught.value.column) == (source, 4, 5)
+    assert caught.value.hint == ("Code is a macro here" if BY_GPP else None)
+
+
+def test_what_the_headers_ask_for_stays_in_front_of_them():
+    asked = set()
+    for path in simulator.INCLUDE.rglob("*"):
+        if path.is_file():
+            text = re.sub(r"//.*", "", path.read_text().replace("\\\n", " "))
+            for condition in re.findall(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", text, re.M):
+                condition = re.sub(r"\bdefined\b|__has_\w+\([^)]*\)", "", condition)
+                asked |= {*re.findall(r"\b[A-Za-z_]\w*", condition)}
+    assert {"NDEBUG", "SIMULATOR_PART"} <= asked
+    assert [name for name in asked if not STEERING.fullmatch(name)] == []
+    assert [name for name in NAMES if STEERING.fullmatch(name)] == []
+
+
+def test_the_other_flags_stay_in_order():
+    flags = ["-O2", "-DNDEBUG", "-DA", "-UA", "-U", "_X", "-include-pch", "p", "-DF(v)=v"]
+    kept, given = apart(flags)
+    assert kept == ["-O2", "-DNDEBUG", "-U_X", "-include-pch", "p"]
+    assert given.macros == {"A": None, "F": "F(v) v"}

@@ -1,0 +1,131 @@
+"""A user's macros and the simulator's headers, which know nothing of each other.
+
+Nobody who writes -DN=4 or `#define lane 3` expects a header of CUDA's to change. nvcc's headers use
+reserved names; the simulator's are read where none of those macros is defined:
+
+  - The first header of a source comes before the macros that flags define. These stand behind it,
+    at the top of the source.
+  - Where a source includes a further one, such as <mma.h>, the compiler finds a header of this name
+    in a folder of the build that sets the macros aside, includes the real one, and puts them back.
+
+Macros that headers ask for (STEERING) stay where they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+# The macros by which a program tells the headers of the simulator, of C and C++, of CCCL and of
+# PyTorch what it wants.
+STEERING = re.compile(
+    r"_\w*|NDEBUG|(?:SIMULATOR|PLAYGROUND|THRUST|CUB|CCCL|LIBCUDACXX|NVTX3?|NV|CUDA|CUDART|CUBLAS"
+    r"|TORCH|PYTORCH|AT|C10|CAFFE2|USE|CPU_CAPABILITY)_\w*"
+)
+
+_ASIDE, _BACK = "simulator/macros_aside.h", "simulator/macros_back.h"
+_SCREEN = f"""\
+#ifdef SIMULATOR_SCREEN
+#include_next <{{0}}>
+#else
+#define SIMULATOR_SCREEN
+#include <{_ASIDE}>
+#include_next <{{0}}>
+#include <{_BACK}>
+#undef SIMULATOR_SCREEN
+#endif
+"""
+_SET_ASIDE = """\
+#ifdef {0}
+#define SIMULATOR_ASIDE_{0}
+#pragma push_macro("{0}")
+#undef {0}
+#endif
+"""
+_PUT_BACK = """\
+#ifdef SIMULATOR_ASIDE_{0}
+#undef SIMULATOR_ASIDE_{0}
+#line 1 "macro {0}"
+#pragma pop_macro("{0}")
+#endif
+"""
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_OPTION = re.compile(r"-(D|U|include)(.*)", re.DOTALL)
+
+
+class Given(NamedTuple):
+    """What flags have a compiler read before a source.
+
+    macros: each name with its whole definition, as in "f(x) x + 1"; None where it is undefined.
+    headers: the names given to -include.
+    """
+
+    macros: dict[str, str | None]
+    headers: list[str]
+
+    def text(self) -> str:
+        """The same at the top of a source. Compilers name the flag that a line is from.
+
+        As on a command line, a header that defines such a macro, too, has the last word.
+        """
+        lines = []
+        for name, definition in self.macros.items():
+            if definition is None:
+                lines.append(f"#undef {name}")
+            else:
+                lines += [f'#line 1 "-D{name}"', f"#ifndef {name}", f"#define {definition}"]
+                lines.append("#endif")
+        for header in self.headers:
+            lines += [f'#line 1 "-include {header}"', f'#include "{header}"']
+        return "".join(f"{line}\n" for line in lines)
+
+
+def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
+    """A C++ compiler's flags, those left out that are for sources alone, and what these say."""
+    kept: list[str] = []
+    given = Given({}, [])
+    left = iter(flags)
+    for flag in left:
+        option = _OPTION.fullmatch(flag)
+        value = option and (option[2] or next(left, ""))
+        if not option or (option[1] == "include" and option[2]):  # such as -include-pch
+            kept.append(flag)
+        elif option[1] == "include":
+            given.headers.append(value)
+        else:
+            head, equals, body = value.partition("=")
+            name = re.split(r"\W", head, maxsplit=1)[0]
+            if STEERING.fullmatch(name):
+                kept.append(f"-{option[1]}{value}")
+            else:
+                definition = f"{head} {body if equals else '1'}"
+                given.macros.pop(name or head, None)
+                given.macros[name or head] = definition if option[1] == "D" else None
+    return kept, given
+
+
+def defined_in(texts: Iterable[str]) -> set[str]:
+    """The macros that these texts define, but for those that headers are to see."""
+    names = {name for text in texts if "define" in text for name in _DEFINE.findall(text)}
+    return {name for name in names if not STEERING.fullmatch(name)}
+
+
+def undefined(names: Iterable[str]) -> str:
+    """Text behind which they are no macros."""
+    return "".join(f"\n#undef {name}" for name in sorted(names))
+
+
+def screens(macros: Iterable[str], texts: Iterable[str], folders: Iterable[Path]) -> dict[str, str]:
+    """Headers by the names of those that texts include from these folders: each includes the one
+    behind it, where macros are set aside. With them come the two that set aside and put back."""
+    macros, folders = sorted(macros), list(folders)
+    included = {name for text in texts for name in _INCLUDED.findall(text)} if macros else set()
+    there = (name for name in included if any((folder / name).is_file() for folder in folders))
+    found = {name: _SCREEN.format(name) for name in there if ".." not in name}
+    if found:
+        found[_ASIDE] = "".join(map(_SET_ASIDE.format, macros))
+        found[_BACK] = "".join(map(_PUT_BACK.format, macros))
+    return found
