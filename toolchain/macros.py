@@ -123,8 +123,9 @@ def screens(macros: Iterable[str], texts: Iterable[str], folders: Iterable[Path]
     behind it, where macros are set aside. With them come the two that set aside and put back."""
     macros, folders = sorted(macros), list(folders)
     included = {name for text in texts for name in _INCLUDED.findall(text)} if macros else set()
-    there = (name for name in included if any((folder / name).is_file() for folder in folders))
-    found = {name: _SCREEN.format(name) for name in there if ".." not in name}
+    inner = (name for name in included if not name.startswith("/") and ".." not in name)
+    there = (name for name in inner if any((folder / name).is_file() for folder in folders))
+    found = {name: _SCREEN.format(name) for name in there}
     if found:
         found[_ASIDE] = "".join(map(_SET_ASIDE.format, macros))
         found[_BACK] = "".join(map(_PUT_BACK.format, macros))
