@@ -277,9 +277,11 @@ def follows(table: dict, schema: dict) -> None:
 # ---- anybody's kernels
 
 SIGMOID = """
+#define lane 1
+#include <cuda_fp16.h>
 __global__ void sigmoid(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 1 / (1 + expf(-x[i]));
+    if (i < n) y[i] = lane / (1 + expf(-x[i]));
 }
 """
 USE_SIGMOID = """

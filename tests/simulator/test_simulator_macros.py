@@ -7,6 +7,7 @@ import torch
 
 import jitload
 import simulator
+from lab.checker.program import check_program
 from toolchain import machine
 from toolchain.errors import CompileError
 from toolchain.macros import STEERING, apart
@@ -79,6 +80,37 @@ def test_a_program_may_have_them_by_flags_and_before_its_includes(tmp_path):
         x = torch.arange(32.0)
         call(x)
         assert x.tolist() == [EXPECTED] * 32
+
+
+PROGRAM = """
+#include <cstdio>
+#include <vector>
+#define Code 4
+#include <cuda_fp16.h>
+template <typename T_> __global__ void add(T_* out_, T_ v_) { out_[threadIdx.x] += v_ * lane; }
+int main() {
+    float* device_;
+    cudaMalloc(&device_, 32 * sizeof(float));
+    cudaMemset(device_, 0, 32 * sizeof(float));
+    add<<<dim3(1), 32>>>(device_, float(Code));
+    std::vector<float> host_(32);
+    cudaMemcpy(host_.data(), device_, 32 * sizeof(float), cudaMemcpyDeviceToHost);
+    std::printf("%g\\n", host_[31]);
+}
+"""
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_program_with_a_main_may_have_them(tmp_path, capfd, check):
+    (tmp_path / "program.cu").write_text(PROGRAM)
+    flags = [f"-D{name}=3" for name in ("A", "B", "X", "T", "N", "i", "lane", "Kernel", "Sum")]
+    if check:
+        report = check_program([tmp_path / "program.cu"], flags=flags)
+        assert not len(report.findings["kind"])
+    else:
+        ran = jitload.Program(tmp_path / "program.cu", target="cpu", flags=flags).run()
+        assert ran.exit_status == 0
+    assert "12\n" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
