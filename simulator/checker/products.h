@@ -12,8 +12,9 @@ using tensor_cores::Descriptor;
 using tensor_cores::Type;
 
 constexpr const char* type_names[] = {
-    "f16", "bf16", "tf32", "e4m3", "e5m2", "f64", "s8", "u8", "s4", "u4", "b1", "f32", "s32"};
-constexpr unsigned type_bits[] = {16, 16, 32, 8, 8, 64, 8, 8, 4, 4, 1, 32, 32};
+    "f16", "bf16", "tf32", "e4m3", "e5m2", "f64",  "s8",   "u8",  "s4",
+    "u4",  "b1",   "f32",  "s32",  "e2m3", "e3m2", "e2m1", "e2m1"};
+constexpr unsigned type_bits[] = {16, 16, 32, 8, 8, 64, 8, 8, 4, 4, 1, 32, 32, 8, 8, 8, 4};
 
 void Asynchronous::product(const tensor_cores::Tile& tile, const char* what, const char* file,
                            int line) {

@@ -8,6 +8,7 @@
 // float32 result is cut off, a float16 result is rounded to nearest. Which exponents count is
 // decided before the multiplication: that of a product is the sum of the factors'.
 #include "../include/simulator/tensor_cores.h"
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace {
 // The binary format of a type: 1 sign, so many bits of exponent and of fraction.
 struct Format {
     int exponent, fraction, bits, dropped = 0;  // dropped: low bits of its word that do not count
-    bool has_infinity = true;
+    bool has_infinity = true, has_nan = true;
     int bias() const { return (1 << (exponent - 1)) - 1; }
 };
 
@@ -38,6 +39,12 @@ Format format_of(Type type) {
             return {4, 3, 8, 0, false};
         case Type::E5M2:
             return {5, 2, 8};
+        case Type::E2M3:
+            return {2, 3, 8, 0, false, false};
+        case Type::E3M2:
+            return {3, 2, 8, 0, false, false};
+        case Type::ByteE2M1:
+            return {2, 1, 8, 2, false, false};
         default:
             return {8, 23, 32};
     }
@@ -61,7 +68,8 @@ Parts parts_of(uint32_t word, const Format& format) {
     if (exponent) parts.magnitude |= 1 << format.fraction;
     if (exponent == most && format.has_infinity)
         parts.kind = fraction ? Parts::NaN : Parts::Infinite;
-    if (exponent == most && !format.has_infinity && fraction == (1 << format.fraction) - 1)
+    if (exponent == most && format.has_nan && !format.has_infinity &&
+        fraction == (1 << format.fraction) - 1)
         parts.kind = Parts::NaN;
     if (parts.magnitude == 0 || parts.kind != Parts::Finite) parts.exponent = none;
     if (parts.kind != Parts::Finite) parts.magnitude = 0;
@@ -97,7 +105,9 @@ struct Apart {
         const int of_fraction = (1 << format.fraction) - 1, fraction_bits = format.fraction;
         const int sign_at = format.exponent + format.fraction, dropped = format.dropped;
         // The least that is no finite number, without its sign.
-        const int limit = most << fraction_bits | (format.has_infinity ? 0 : of_fraction);
+        const int limit = format.has_infinity ? most << fraction_bits
+                          : format.has_nan    ? most << fraction_bits | of_fraction
+                                              : INT_MAX;
         int special = 0;
         for (int i = 0; i < some; i++) {
             const uint32_t word = uint32_t(words[i]) >> dropped;
@@ -122,26 +132,43 @@ struct Apart {
     }
 };
 
+double power_of_two(int exponent) {  // of a normal double
+    const int64_t bits = int64_t(exponent + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return power;
+}
+
 // What is the same for all sums of a tile.
 struct Rounding {
-    int kept;      // bits behind the largest exponent's
-    int products;  // bits of fraction that a product has
-    int c;         // and C
-    bool is_half;  // D is float16
-    int result;    // bits of fraction of a float32 result
+    int kept;             // bits behind the largest exponent's
+    int products;         // bits of fraction that a product has
+    int c;                // and C
+    bool is_half;         // D is float16
+    int result;           // bits of fraction of a float32 result
+    int zero = 2 * none;  // the exponent of a zero
 };
 
-// Of one row of A with `wide` columns of B: those of a k lie side by side.
+// Of one row of A with `wide` columns of B: those of a k lie side by side. `zeros`: the exponent of
+// a zero in each column.
 template <int wide>
 void sum_columns(int k, const int32_t* a_magnitude, const int32_t* a_exponent,
                  const int32_t* a_sign, const int32_t* b_magnitude, const int32_t* b_exponent,
                  const int32_t* b_sign, const int32_t* c_magnitude, const int32_t* c_exponent,
-                 const int32_t* c_sign, const Rounding& rounding, double* totals) {
+                 const int32_t* c_sign, const int32_t* zeros, const Rounding& rounding,
+                 double* totals) {
     alignas(64) Columns<wide> top, low = {}, high = {};
     for (int n = 0; n < wide; n++) top[n] = c_exponent[n];
     for (int i = 0; i < k; i++)
         for (int n = 0; n < wide; n++)
             top[n] = std::max(top[n], a_exponent[i] + b_exponent[i * wide + n]);
+    int are_small = 0;
+    for (int n = 0; n < wide; n++) are_small |= top[n] < zeros[n];
+    for (int n = 0; are_small && n < wide; n++) {
+        bool has_zero = c_exponent[n] < none / 2;
+        for (int i = 0; i < k; i++) has_zero |= a_exponent[i] + b_exponent[i * wide + n] < none / 2;
+        if (has_zero) top[n] = std::max(top[n], zeros[n]);
+    }
     // A sum of eight products and C has less than 31 bits, so two of them are enough for 16.
     const int shift = rounding.kept - rounding.products, half = (k + 1) / 2;
     const auto add = [&](int i, Columns<wide>& to) {
@@ -163,10 +190,8 @@ void sum_columns(int k, const int32_t* a_magnitude, const int32_t* a_exponent,
         low[n] += (int32_t(magnitude >> behind) ^ c_sign[n]) - c_sign[n];
     }
     for (int n = 0; n < wide; n++) {
-        const int64_t scale = int64_t(std::max(top[n], -500) - rounding.kept + 1023) << 52;
-        double power;
-        memcpy(&power, &scale, sizeof power);
-        totals[n] = (double(low[n]) + double(high[n])) * power;
+        totals[n] = (double(low[n]) + double(high[n])) *
+                    power_of_two(std::max(top[n], -500) - rounding.kept);
     }
 }
 
@@ -194,6 +219,11 @@ void float32s_of(const double* exact, int count, int fraction, float* to) {
     }
     if (small)
         for (int n = 0; n < count; n++) to[n] = float32_of(exact[n], fraction);
+}
+
+// Blackwell has no negative zero among its results.
+float unsigned_zero(float result, const Rounding& rounding) {
+    return rounding.zero > none ? result + 0.0f : result;
 }
 
 uint16_t float16_of(double exact) {
@@ -236,12 +266,12 @@ struct Special {
 
 // Powers of two by which rows of A and columns of B count.
 struct Scales {
-    int rows[16], columns[8];
+    const int *rows, *columns;
     static constexpr int nan = 1000;
+    int of(int row, int column) const { return rows[row] + columns[column]; }
 };
 
-// D += A B where a factor or C is infinite or no number, or where there are scales: one result
-// after another.
+// D += A B where a factor or C is infinite or no number: one result after another.
 void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
                        int count, const Rounding& rounding, const Scales* scales = nullptr) {
     const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
@@ -261,7 +291,7 @@ void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, 
             Parts c = parts_of(word_at(d, at, of_d.bits), of_d);
             special.add(c);
             // All products have the same scale, so it is C that is moved, and the sum back.
-            const int scale = scales ? scales->rows[m] + scales->columns[n] : 0;
+            const int scale = scales ? scales->of(m, n) : 0, zero = rounding.zero - scale;
             if (scales && (scales->rows[m] == Scales::nan || scales->columns[n] == Scales::nan))
                 special.nan = true;
             if (c.exponent != none) c.exponent -= scale;
@@ -272,8 +302,8 @@ void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, 
             }
             double total;
             sum_columns<1>(count, of_x[0], of_x[1], of_x[2], of_y[0], of_y[1], of_y[2],
-                           &c.magnitude, &c.exponent, &c.sign, rounding, &total);
-            total = ldexp(total, scale);
+                           &c.magnitude, &c.exponent, &c.sign, &zero, rounding, &total);
+            total *= power_of_two(scale);
             if (rounding.is_half)
                 static_cast<uint16_t*>(d)[at] =
                     special.is_nan() ? 0x7fff
@@ -286,7 +316,8 @@ void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, 
                     : special.plus   ? 0x7f800000
                                      : 0xff800000;
             else
-                static_cast<float*>(d)[at] = float32_of(total, rounding.result);
+                static_cast<float*>(d)[at] =
+                    unsigned_zero(float32_of(total, rounding.result), rounding);
         }
     }
 }
@@ -301,7 +332,7 @@ void set_side_by_side(const Word* words, int k, int rows, const int* ks, int cou
 
 template <int wide, class Word>
 bool multiply_numbers(const Tile& tile, const Word* a, const Word* b, void* d, const int* ks,
-                      int count, const Rounding& rounding) {
+                      int count, const Rounding& rounding, const Scales* scales) {
     const Format of_a = format_of(tile.a), of_b = format_of(tile.b), of_d = format_of(tile.d);
     alignas(64) Word words[64 * most_k];
     Apart<64 * most_k> rows;
@@ -322,11 +353,19 @@ bool multiply_numbers(const Tile& tile, const Word* a, const Word* b, void* d, c
             alignas(64) uint32_t before[wide] = {};
             memcpy(before, static_cast<char*>(d) + at * of_d.bits / 8, width * of_d.bits / 8);
             if (!c.take(static_cast<const void*>(before), wide, of_d)) return false;
+            alignas(64) Columns<wide> scale = {}, zeros;
+            for (int n = 0; scales && n < width; n++) {
+                scale[n] = scales->of(m, first + n);
+                if (scale[n] > Scales::nan / 2) return false;
+                if (c.exponent[n] != none) c.exponent[n] -= scale[n];
+            }
+            for (int n = 0; n < wide; n++) zeros[n] = rounding.zero - scale[n];
             alignas(64) double totals[wide];
             const int i = m * count;
-            sum_columns<wide>(
-                count, rows.magnitude + i, rows.exponent + i, rows.sign + i, columns.magnitude,
-                columns.exponent, columns.sign, c.magnitude, c.exponent, c.sign, rounding, totals);
+            sum_columns<wide>(count, rows.magnitude + i, rows.exponent + i, rows.sign + i,
+                              columns.magnitude, columns.exponent, columns.sign, c.magnitude,
+                              c.exponent, c.sign, zeros, rounding, totals);
+            for (int n = 0; scales && n < width; n++) totals[n] *= power_of_two(scale[n]);
             if (rounding.is_half) {
                 for (int n = 0; n < width; n++)
                     static_cast<uint16_t*>(d)[at + n] = float16_of(totals[n]);
@@ -334,6 +373,7 @@ bool multiply_numbers(const Tile& tile, const Word* a, const Word* b, void* d, c
             }
             alignas(64) float results[wide];
             float32s_of(totals, wide, rounding.result, results);
+            for (float& result : results) result = unsigned_zero(result, rounding);
             memcpy(static_cast<float*>(d) + at, results, width * sizeof(float));
         }
     }
@@ -342,7 +382,7 @@ bool multiply_numbers(const Tile& tile, const Word* a, const Word* b, void* d, c
 
 // D += A B of so many rows, columns and k, for the k of a list.
 void multiply_floats(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
-                     int count, const Rounding& rounding) {
+                     int count, const Rounding& rounding, const Scales* scales = nullptr) {
     // What has been written of D by the time that something special is found is computed again.
     thread_local std::vector<char> before;
     const size_t bytes = size_t(tile.m) * tile.n * (rounding.is_half ? 2 : 4);
@@ -351,7 +391,7 @@ void multiply_floats(const Tile& tile, const void* a, const void* b, void* d, co
         using Word = decltype(word);
         const auto x = static_cast<const Word*>(a), y = static_cast<const Word*>(b);
         return (is_narrow ? multiply_numbers<8, Word>
-                          : multiply_numbers<16, Word>)(tile, x, y, d, ks, count, rounding);
+                          : multiply_numbers<16, Word>)(tile, x, y, d, ks, count, rounding, scales);
     };
     before.assign(static_cast<char*>(d), static_cast<char*>(d) + bytes);
     const int bits = format_of(tile.a).bits;
@@ -360,7 +400,7 @@ void multiply_floats(const Tile& tile, const void* a, const void* b, void* d, co
                                    : in_words(uint32_t());
     if (done) return;
     memcpy(d, before.data(), bytes);
-    multiply_specials(tile, a, b, d, ks, count, rounding);
+    multiply_specials(tile, a, b, d, ks, count, rounding, scales);
 }
 
 float float_of_half(uint16_t word) {
@@ -395,6 +435,7 @@ void multiply_floats(const Tile& tile, const void* a, const void* b, void* d) {
     const int k = tile.k;
     if (tile.sum != Sum::TwoHalves) {
         if (tile.sum == Sum::Exact13) rounding.kept = rounding.result = 13;
+        if (tile.sum == Sum::Blackwell) rounding.zero = is_half ? -21 : -133;
         for (int i = 0; i < k; i++) ks[i] = i;
         return multiply_floats(tile, a, b, d, ks, k, rounding);
     }

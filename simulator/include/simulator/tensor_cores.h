@@ -5,13 +5,34 @@
 
 namespace simulator::tensor_cores {
 
-enum class Type : uint8_t { F16, BF16, TF32, E4M3, E5M2, F64, S8, U8, S4, U4, B1, F32, S32 };
+// E2M1 lies packed, two to a byte. E2M3, E3M2 and ByteE2M1 have a byte each: 6 bits in its lower
+// ones, 4 bits in bits 2 to 5.
+enum class Type : uint8_t {
+    F16,
+    BF16,
+    TF32,
+    E4M3,
+    E5M2,
+    F64,
+    S8,
+    U8,
+    S4,
+    U4,
+    B1,
+    F32,
+    S32,
+    E2M3,
+    E3M2,
+    ByteE2M1,
+    E2M1
+};
 
 // How the products of floating-point types are summed.
 enum class Sum : uint8_t {
-    Exact25,   // of all k at once, with 25 bits behind the largest exponent's
-    Exact13,   // the same with 13 bits: what wgmma does with 8-bit types
-    TwoHalves  // what mma.sync does with 8-bit types: pairs of k by turns, C last
+    Exact25,    // of all k at once, with 25 bits behind the largest exponent's
+    Exact13,    // the same with 13 bits: what wgmma does with 8-bit types
+    TwoHalves,  // what mma.sync does with 8-bit types: pairs of k by turns, C last
+    Blackwell   // Exact25, where a zero among the terms has an exponent, too
 };
 
 // Elements lie densely: A as m rows of k, B as n columns of k, C and D as m rows of n. Those of
@@ -43,9 +64,16 @@ struct SparseFragments : Fragments {
     unsigned selector;  // which lanes of four have the metadata
 };
 
-// And where rows of A and columns of B have scales, powers of two in bytes: the byte of a lane's
-// word, and which lanes of four have it.
+// Scales of blocks along k: UE8M0 is a power of two, UE4M3 is E4M3 without its sign.
+struct BlockScales {
+    bool is_ue4m3;
+    uint8_t count;  // of a row of A and of a column of B: 1, 2 or 4
+};
+
+// And where rows of A and columns of B have scales: the first byte of a lane's word, and which
+// lanes of four have it.
 struct ScaledFragments : Fragments {
+    BlockScales scales;
     uint32_t scale_a, scale_b;
     unsigned byte_a, lane_a, byte_b, lane_b;
 };

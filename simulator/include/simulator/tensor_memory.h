@@ -46,7 +46,10 @@ struct AccessWait : Meeting {
 };
 SIMULATOR_EXPORT void carry_out_accesses(Meeting* const* lanes, uint32_t which);
 
-enum class ProductKind : uint8_t { F16, TF32, F8F6F4, I8 };
+enum class ProductKind : uint8_t { F16, TF32, F8F6F4, I8, MXF8F6F4, MXF4, MXF4NVF4 };
+// What a copy makes of 16 bytes: 16 numbers of 6 or of 4 bits, which lie packed in the first 12 or
+// 8, get a byte each.
+enum class Unpacking : uint8_t { None, From6Bits, From4Bits };
 struct TensorOperation {
     enum Kind : uint8_t { Product, Copy, Shift } kind;
     uint8_t blocks;    // 1, or 2: the pair of blocks of a cluster
@@ -56,10 +59,13 @@ struct TensorOperation {
     ProductKind product;
     uint32_t instruction;  // its descriptor
     bool accumulates;
-    uint8_t scale;         // D counts 2^-scale before
-    uint32_t disabled[8];  // lanes of D that are not written, for each block
+    uint8_t scale;                      // D counts 2^-scale before
+    uint32_t disabled[8];               // lanes of D that are not written, for each block
+    uint8_t scales;                     // of a row of A and of a column of B, or 0
+    uint32_t scales_of_a, scales_of_b;  // where they are, in tensor memory
     // A copy: so many lanes of so many bytes, and for each quarter of the memory the first of them.
     uint8_t lanes, bytes, quarters[4];
+    Unpacking unpacking;
     const char* file;
     int line;
 };

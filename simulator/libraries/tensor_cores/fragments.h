@@ -4,6 +4,7 @@
 // share its elements, a register of each after the other.
 #pragma once
 #include "../../include/simulator/ptx/matrices.h"
+#include "scaled.h"
 
 namespace simulator::tensor_cores {
 namespace {
@@ -14,11 +15,15 @@ int bits_of(Type type) {
             return 1;
         case Type::S4:
         case Type::U4:
+        case Type::E2M1:
             return 4;
         case Type::S8:
         case Type::U8:
         case Type::E4M3:
         case Type::E5M2:
+        case Type::E2M3:
+        case Type::E3M2:
+        case Type::ByteE2M1:
             return 8;
         case Type::F16:
         case Type::BF16:
@@ -149,24 +154,16 @@ void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which) {
     if (which != ~0u) return;
     const auto mine = [&](int lane) { return static_cast<ScaledFragments*>(lanes[lane]); };
     const ScaledFragments& first = *mine(0);
-    const Tile& tile = *first.tile;
-    const auto power = [](uint32_t word, unsigned byte) {
-        const int bits = word >> 8 * byte & 0xff;
-        return bits == 0xff ? Scales::nan : bits - 127;
-    };
-    Scales scales;
+    uint32_t rows[16], columns[8];
     for (int group = 0; group < 8; group++) {
         for (int half = 0; half < 2; half++)
-            scales.rows[group + 8 * half] =
-                power(mine(group * 4 + int(first.lane_a) * 2 + half)->scale_a, first.byte_a);
-        scales.columns[group] = power(mine(group * 4 + int(first.lane_b))->scale_b, first.byte_b);
+            rows[group + 8 * half] =
+                mine(group * 4 + int(first.lane_a) * 2 + half)->scale_a >> 8 * first.byte_a;
+        columns[group] = mine(group * 4 + int(first.lane_b))->scale_b >> 8 * first.byte_b;
     }
-    const WarpMatrices all(lanes, tile, tile.k);
-    int ks[most_k];
-    for (int i = 0; i < tile.k; i++) ks[i] = i;
-    const int products = format_of(tile.a).fraction + format_of(tile.b).fraction;
-    multiply_specials(tile, all.a.bytes, all.b.bytes, all.d.bytes, ks, tile.k,
-                      {25, products, 23, false, 23}, &scales);
+    const WarpMatrices all(lanes, *first.tile, first.tile->k);
+    multiply_scaled(
+        *first.tile, first.scales, rows, columns, all.a.bytes, all.b.bytes, all.d.bytes);
     all.give_back(lanes);
 }
 

@@ -1,7 +1,6 @@
 // Products, copies and shifts in tensor memory, in the order in which a thread has asked for them.
 //
-// How a B200 rounds was not measured for this: float16, bfloat16 and tf32 as wgmma does, types of 8
-// bits with 25 bits, too, as Xie and others ("MMA-Sim", 2025) found.
+// How a B200 rounds is as Xie and others found ("MMA-Sim", 2025), not measured here.
 #pragma once
 #include <stdio.h>
 #include "tensor_memory.h"
@@ -28,10 +27,21 @@ struct Pair {
     }
 };
 
+// Types of 8, 6 and 4 bits by their number in an instruction descriptor.
+constexpr Type small_types[8] = {
+    Type::E4M3, Type::E5M2, Type::E4M3, Type::E2M3, Type::E3M2, Type::ByteE2M1};
+
+bool is_unpacked(Type type) {
+    return type == Type::E2M3 || type == Type::E3M2 || type == Type::ByteE2M1;
+}
+bool is_whole(Type type) { return !is_unpacked(type) && type != Type::E2M1; }  // bytes, or more
+
 // The instruction descriptor, and what follows from it.
 struct Instruction {
     uint32_t bits;
     Tile tile;  // of 64 rows at most, for each block
+    BlockScales scales{};
+    uint32_t byte_of_a = 0, byte_of_b = 0;  // where a row's scales begin in a word
     int m, n, blocks;
     bool a_is_transposed, b_is_transposed;
 
@@ -47,6 +57,8 @@ struct Instruction {
         tile = {};
         tile.m = 64;
         tile.n = uint16_t(n);
+        const bool is_integer = it.product == ProductKind::I8;
+        tile.sum = Sum::Blackwell;
         switch (it.product) {
             case ProductKind::F16:
                 set(it, "0 (F16) or 1 (BF16)", a < 2 && a == b, a ? Type::BF16 : Type::F16,
@@ -56,23 +68,34 @@ struct Instruction {
                 set(it, "2 (TF32)", a == 2 && b == 2, Type::TF32, Type::TF32);
                 break;
             case ProductKind::F8F6F4:
-                set(it, "0 (E4M3) or 1 (E5M2) here, not of 6 or 4 bits", a < 2 && b < 2,
-                    a ? Type::E5M2 : Type::E4M3, b ? Type::E5M2 : Type::E4M3);
+            case ProductKind::MXF8F6F4:
+                set(it, "0 (E4M3), 1 (E5M2), 3 (E2M3), 4 (E3M2) or 5 (E2M1)",
+                    a < 6 && a != 2 && b < 6 && b != 2, small_types[a], small_types[b]);
                 break;
             case ProductKind::I8:
                 set(it, "0 (unsigned) or 1 (signed)", a < 2 && b < 2, a ? Type::S8 : Type::U8,
                     b ? Type::S8 : Type::U8);
                 break;
+            case ProductKind::MXF4:
+            case ProductKind::MXF4NVF4:
+                set(it, "1 (E2M1)", a == 1 && b == 1, Type::E2M1, Type::E2M1);
+                break;
         }
-        const bool is_integer = it.product == ProductKind::I8;
-        if (is_integer ? d != 2 : d > 1 || (d == 0 && it.product == ProductKind::TF32))
-            refuse(it, "its type of D, bits 4 and 5, is %u", d);
-        tile.d = is_integer ? Type::S32 : d ? Type::F32 : Type::F16;
         tile.k = uint16_t(256 / bits_of(tile.a));
-        tile.saturate = is_integer && field(3, 1);
         tile.scale_a = field(13, 1) ? -1 : 1;
         tile.scale_b = field(14, 1) ? -1 : 1;
         if (field(2, 1)) refuse(it, "bit 2 says that A is sparse (%u)", 1u);
+        if ((a_is_transposed && !is_whole(tile.a)) || (b_is_transposed && !is_whole(tile.b)))
+            refuse(it, "bits 15 and 16 are %u: numbers of 4 and 6 bits lie along k", field(15, 2));
+        if (it.scales) {
+            tile.d = Type::F32;
+            read_scaling(it);
+            return;
+        }
+        if (is_integer ? d != 2 : d > 1 || (d == 0 && it.product == ProductKind::TF32))
+            refuse(it, "its type of D, bits 4 and 5, is %u", d);
+        tile.d = is_integer ? Type::S32 : d ? Type::F32 : Type::F16;
+        tile.saturate = is_integer && field(3, 1);
         if (rows() != 64 && rows() != 128)
             refuse(it,
                    blocks == 1 ? "M is %u: it is 64 or 128 with cta_group::1"
@@ -82,6 +105,22 @@ struct Instruction {
         if (n < step || n > 256 || (n % step && !(is_integer && (n == 8 || n == 24))))
             refuse(
                 it, "N is %u: it is a multiple of 8 with M = 64, of 16 else, to 256", uint32_t(n));
+    }
+
+    // Of a descriptor with scales: their type, and their first bytes within a word.
+    void read_scaling(const TensorOperation& it) {
+        scales = {!field(23, 1), it.scales};
+        byte_of_a = field(29, 2);
+        byte_of_b = field(4, 2);
+        if (scales.is_ue4m3 && !(it.product == ProductKind::MXF4NVF4 && it.scales == 4))
+            refuse(it, "bit 23 is %u (UE4M3): that is for kind::mxf4nvf4 with scale_vec::4X", 0u);
+        if (byte_of_a % it.scales || byte_of_b % it.scales)
+            refuse(it, "the scale factor ids, bits 4, 5, 29 and 30, are multiples of %u here",
+                   it.scales);
+        if (field(31, 1)) refuse(it, "bit 31 is %u: K is 32 or 64 here, not 96", 1u);
+        if (rows() != 128) refuse(it, "M is %u: with scales it is 128 for each block", uint32_t(m));
+        if (n < 8 * blocks || n > 256 || n % (8 * blocks))
+            refuse(it, "N is %u: it is a multiple of 8 for each block, to 256", uint32_t(n));
     }
 
     void set(const TensorOperation& it, const char* wanted, bool is_known, Type a, Type b) {
@@ -145,6 +184,35 @@ void put_row(const char* from, int count, Type type, uint32_t* cells) {
     }
 }
 
+// 16 bytes with 16 numbers of so many bits in the first of them, as a byte for each: 6 bits in its
+// lower ones, 4 bits in bits 2 to 5.
+void unpack(char* bytes, size_t count, int bits) {
+    for (size_t first = 0; first < count; first += 16) {
+        uint64_t words[3] = {};
+        memcpy(words, bytes + first, 16);
+        for (int i = 0; i < 16; i++) {
+            const int at = i * bits % 64;
+            uint64_t number = words[i * bits / 64] >> at;
+            if (at + bits > 64) number |= words[i * bits / 64 + 1] << (64 - at);
+            bytes[first + i] = char(bits == 4 ? (number & 15) << 2 : number & 63);
+        }
+    }
+}
+void unpack(char* bytes, size_t count, Type type) {
+    if (is_unpacked(type)) unpack(bytes, count, type == Type::ByteE2M1 ? 4 : 6);
+}
+
+// The scales of `count` rows of A or columns of B: 32 lanes have a word for each row of 32.
+void gather_scales(TensorMemory& memory, uint32_t address, uint32_t byte, int count,
+                   const TensorOperation& it, uint32_t* to) {
+    address &= 0x3fffffff;  // the upper two bits are the scale factor id again
+    if (address >> 16)
+        fail_with("tcgen05.mma", it.file, it.line,
+                  "its scale factors have the address 0x%08x: they begin in lane 0", address);
+    want_columns(memory, address, (count + 31) / 32, "tcgen05.mma", it.file, it.line);
+    for (int i = 0; i < count; i++) to[i] = memory.row(i % 32)[address + i / 32] >> 8 * byte;
+}
+
 void multiply(const Pair& pair, const TensorOperation& it) {
     const char* what = "tcgen05.mma";
     const Instruction instruction(it);
@@ -157,12 +225,18 @@ void multiply(const Pair& pair, const TensorOperation& it) {
     const Descriptor of_b = descriptor_of(it.b, it, what);
     for (int i = 0; i < pair.count; i++)
         gather(*pair.blocks[i], of_b, instruction.b_is_transposed, 0, of_each, row_bytes,
-               bits_of(tile.b) / 8, b + i * of_each * row_bytes);
+               std::max(bits_of(tile.b) / 8, 1), b + i * of_each * row_bytes);
+    unpack(b, size_t(n) * row_bytes, tile.b);
+    uint32_t scales_of_a[128], scales_of_b[256];
     const uint32_t base = it.to >> 16, column = it.to & 0xffff;
     for (int i = 0; i < pair.count; i++) {
         TensorMemory& memory = *pair.memories[i];
         want_columns(memory, it.to, columns, what, it.file, it.line);
         if (it.a_in_memory) want_columns(memory, uint32_t(it.a), 8, what, it.file, it.line);
+        if (it.scales) {
+            gather_scales(memory, it.scales_of_a, instruction.byte_of_a, rows, it, scales_of_a);
+            gather_scales(memory, it.scales_of_b, instruction.byte_of_b, n, it, scales_of_b);
+        }
         for (int first = 0; first < rows; first += 64) {
             if (it.a_in_memory) {
                 const uint32_t lane_of_a = uint32_t(it.a) >> 16, column_of_a = it.a & 0xffff;
@@ -172,7 +246,8 @@ void multiply(const Pair& pair, const TensorOperation& it) {
                            row_bytes);
             } else {
                 gather(*pair.blocks[i], descriptor_of(it.a, it, what), instruction.a_is_transposed,
-                       first, 64, row_bytes, bits_of(tile.a) / 8, a);
+                       first, 64, row_bytes, std::max(bits_of(tile.a) / 8, 1), a);
+                unpack(a, sizeof a, tile.a);
             }
             // Each half of a row of D where it is, or both at once.
             const auto for_each_part = [&](auto visit) {
@@ -191,7 +266,11 @@ void multiply(const Pair& pair, const TensorOperation& it) {
                 });
             else
                 memset(d, 0, size_t(64) * n * size);
-            multiply(tile, a, b, d);
+            if (it.scales)
+                multiply_scaled(
+                    tile, instruction.scales, scales_of_a + first, scales_of_b, a, b, d);
+            else
+                multiply(tile, a, b, d);
             for_each_part([&](uint32_t lane, uint32_t* cells, const char* part) {
                 if (!(it.disabled[i * 4 + lane / 32] >> lane % 32 & 1))
                     put_row(part, columns, tile.d, cells);
@@ -208,7 +287,9 @@ void copy(const Pair& pair, const TensorOperation& it) {
     for (int i = 0; i < pair.count; i++) {
         want_columns(*pair.memories[i], it.to, it.bytes / 4u, what, it.file, it.line);
         gather(*pair.blocks[i], from, false, 0, it.lanes, it.bytes, 2, rows);
-        for (uint32_t lane = 0; lane < all_lanes; lane++)
+        if (it.unpacking != Unpacking::None)
+            unpack(rows, size_t(it.lanes) * it.bytes, it.unpacking == Unpacking::From4Bits ? 4 : 6);
+        for (uint32_t lane = 0; lane < all_lanes; lane += it.lanes == 4 ? 32 : 1)
             memcpy(pair.memories[i]->row((it.to >> 16) + lane) + (it.to & 0xffff),
                    rows + (it.quarters[lane / 32] + lane % 32) * it.bytes, it.bytes);
     }

@@ -63,12 +63,13 @@ def array(name: str, values: list[str], word: str) -> str:
 def _mma(use: Use) -> str:
     groups = use.groups
     a, b, d = groups["a"], groups["b"], groups["d"]
-    m, k, sparse = int(groups["m"]), int(groups["k"]), bool(groups["sparse"])
+    m, k, sparse = int(groups["m"]), int(groups["k"]), bool(groups.get("sparse"))
+    has_kind = "kind" in groups  # of compute capability 12.0
     bits = _BITS.get(a, 8)
     eight = a.startswith("e")
     if sparse:
         exists = m == 16 and k in _SPARSE_K.get(bits, ()) and not (eight and k != 64)
-        exists = exists and not groups["bits"]
+        exists = exists and not groups.get("bits")
     else:
         exists = (m, k) in _TILES[bits]
     result = {"f": ("f16", "f32"), "b": ("f32", "s32"), "t": ("f32",), "e": ("f16", "f32")}
@@ -86,12 +87,13 @@ def _mma(use: Use) -> str:
         raise NotPtx(use.instruction.mnemonic)
     word = "uint64_t" if a == "f64" else "uint32_t"
     k_of_a = k // 2 if sparse else k
-    types = ", ".join(f"$Type::{name.upper()}" for name in (a, b, d))
-    sum_ = "TwoHalves" if eight else "Exact25"
+    names = [eight_bit_type(each) if eight else f"$Type::{each.upper()}" for each in (a, b)]
+    types = ", ".join([*names, f"$Type::{d.upper()}"])
+    sum_ = "Blackwell" if has_kind else "TwoHalves" if eight else "Exact25"
     flags = [
         f"::simulator::tensor_cores::Sum::{sum_}",
-        "true" if groups["satfinite"] else "false",
-        "true" if groups["bits"] == ".and.popc" else "false",
+        "true" if groups.get("satfinite") else "false",
+        "true" if groups.get("bits") == ".and.popc" else "false",
         "1, 1",
         "true" if groups["x"] == "col" else "false",
         "true" if groups["y"] == "row" else "false",
@@ -123,24 +125,51 @@ def _mma(use: Use) -> str:
     return code + "}"
 
 
+# Of a kind: k, and by the size of the vectors of scales the types of scales, as ptxas takes them.
+_SCALED = {
+    "mxf8f6f4": (32, {"1X": ("ue8m0",)}),
+    "mxf4": (64, {"2X": ("ue8m0",)}),
+    "mxf4nvf4": (64, {"2X": ("ue8m0",), "4X": ("ue4m3",)}),
+}
+
+
+def eight_bit_type(name: str) -> str:
+    """The simulator's type of a float that has a byte of its own."""
+    return "$Type::" + ("ByteE2M1" if name == "e2m1" else name.upper())
+
+
 def _mma_scaled(use: Use) -> str:
     """`d, a, b, c, scale-a, {byte, lanes}, scale-b, {byte, lane}`."""
+    groups = use.groups
+    kind, k = groups["kind"], int(groups["k"])
+    of_kind, sizes = _SCALED[kind]
+    size = groups["vec"] or (None if len(sizes) > 1 else next(iter(sizes)))
+    is_packed = kind != "mxf8f6f4"
+    if (
+        k != of_kind
+        or groups["scale"] not in sizes.get(size, ())
+        or (is_packed and {groups["a"], groups["b"]} != {"e2m1"})
+    ):
+        raise NotPtx(use.instruction.mnemonic)
     vectors = [use.vector(index) for index in range(8)]
     counts = [len(vector) for vector in vectors]
     if counts != [4, 4, 2, 4, 1, 2, 1, 2]:
         raise NotPtx(f"{', '.join(map(str, counts))} registers in {use.instruction.mnemonic}")
-    types = ", ".join(f"$Type::{use.groups[name].upper()}" for name in "ab")
+    types = ["$Type::E2M1" if is_packed else eight_bit_type(groups[name]) for name in "ab"]
     code = "{ "
     for name, vector in zip("abd", vectors[1:4], strict=True):
         code += array(f"simulator_of_{name}", vector, "uint32_t")
     code += "static constexpr ::simulator::tensor_cores::Tile simulator_tile{"
-    code += f"{types}, $Type::F32, 16, 8, 32}}; "
+    code += f"{', '.join(types)}, $Type::F32, 16, 8, {k}}}; "
+    is_ue4m3 = "true" if groups["scale"] == "ue4m3" else "false"
     scales = ", ".join(value for vector in vectors[4:] for value in vector)
     code += "$mma_scaled(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d,"
-    code += f" {scales}); "
+    code += f" {{{is_ue4m3}, {size[0]}}}, {scales}); "
     code += "".join(f"{t} = simulator_of_d[{i}]; " for i, t in enumerate(vectors[0]))
     return code + "}"
 
+
+_SMALL = "e4m3|e5m2|e2m3|e3m2|e2m1"
 
 RULES = [
     Rule(rf"ldmatrix{_MATRICES}", _load, "matrices.h"),
@@ -158,8 +187,15 @@ RULES = [
         "mma.h",
     ),
     Rule(
-        r"mma\.sync\.aligned\.m16n8k32\.row\.col\.kind::mxf8f6f4\.block_scale"
-        r"(?:\.scale_vec::1X)?\.f32\.(?P<a>e4m3|e5m2)\.(?P<b>e4m3|e5m2)\.f32\.ue8m0",
+        r"mma\.sync\.aligned\.m(?P<m>16)n8k(?P<k>32)\.(?P<x>row)\.(?P<y>col)\.kind::(?P<kind>f8f6f4)"
+        rf"\.(?P<d>f16|f32)\.(?P<a>{_SMALL})\.(?P<b>{_SMALL})\.(?P<c>f16|f32)",
+        _mma,
+        "mma.h",
+    ),
+    Rule(
+        r"mma\.sync\.aligned\.m16n8k(?P<k>32|64)\.row\.col\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)"
+        r"\.block_scale(?:\.scale_vec::(?P<vec>[124]X))?"
+        rf"\.f32\.(?P<a>{_SMALL})\.(?P<b>{_SMALL})\.f32\.(?P<scale>ue8m0|ue4m3)",
         _mma_scaled,
         "mma.h",
     ),

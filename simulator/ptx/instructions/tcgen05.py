@@ -68,9 +68,17 @@ def _operation(kind: str, fields: dict[str, str]) -> str:
     return code + "$tensor_operation(simulator_it); }"
 
 
-def _product(use: Use) -> str:
-    """`[d], a, b, instruction{, {disabled lanes}}, accumulates{, scale}`; a or `[a]`."""
-    fields = {
+# Of a kind with scales, how many a row has by the name of its vectors; the first is the default.
+_VECTORS = {
+    "mxf8f6f4": {"scale_vec::1X": 1, "block32": 1},
+    "mxf4": {"scale_vec::2X": 2, "block32": 2},
+    "mxf4nvf4": {"scale_vec::2X": 2, "block32": 2, "scale_vec::4X": 4, "block16": 4},
+}
+
+
+def _product_fields(use: Use) -> dict[str, str]:
+    """Of `[d], a, b, instruction`; a or `[a]`."""
+    return {
         "blocks": f"uint8_t({use.groups['cta']})",
         "to": use[0],
         "a_in_memory": "true" if use.operand(1).kind == "address" else "false",
@@ -79,6 +87,11 @@ def _product(use: Use) -> str:
         "product": f"$ProductKind::{use.groups['kind'].upper()}",
         "instruction": use[3],
     }
+
+
+def _product(use: Use) -> str:
+    """`[d], a, b, instruction{, {disabled lanes}}, accumulates{, scale}`."""
+    fields = _product_fields(use)
     at = 4
     if use.operand(at).kind == "vector":
         lanes = use.vector(at)
@@ -94,8 +107,23 @@ def _product(use: Use) -> str:
     return _operation("Product", fields)
 
 
+def _scaled_product(use: Use) -> str:
+    """`[d], a, b, instruction, [scales of a], [scales of b], accumulates`."""
+    kind, vectors = use.groups["kind"], use.groups["vec"]
+    if vectors is None and kind == "mxf4nvf4":
+        raise NotPtx(f"{use.instruction.mnemonic}, which says scale_vec::2X or scale_vec::4X")
+    count = _VECTORS[kind].get(vectors or next(iter(_VECTORS[kind])))
+    if count is None or len(use) != 7:
+        raise NotPtx(use.instruction.mnemonic)
+    fields = _product_fields(use)
+    fields |= {"scales": str(count), "scales_of_a": use[4], "scales_of_b": use[5]}
+    return _operation("Product", fields | {"accumulates": f"bool({use[6]})"})
+
+
 # Of a copy by its shape: lanes, bytes, and where each quarter of the memory begins among the lanes.
+# The first lane of each quarter alone has four, whose quarters are one lane high.
 _COPIES = {
+    "4x256b": (4, 32, (0, 1, 2, 3)),
     "128x256b": (128, 32, (0, 32, 64, 96)),
     "128x128b": (128, 16, (0, 32, 64, 96)),
     "64x128b.warpx2::02_13": (64, 16, (0, 32, 0, 32)),
@@ -107,7 +135,8 @@ _COPIES = {
 def _copy(use: Use) -> str:
     lanes, size, quarters = _COPIES[use.groups["shape"]]
     fields = {"blocks": f"uint8_t({use.groups['cta']})", "to": use[0], "b": use[1]}
-    fields |= {"lanes": str(lanes), "bytes": str(size)}
+    unpacking = {None: "None", "6x16_p32": "From6Bits", "4x16_p64": "From4Bits"}[use.groups["from"]]
+    fields |= {"lanes": str(lanes), "bytes": str(size), "unpacking": f"$Unpacking::{unpacking}"}
     fields |= {f"quarters[{i}]": str(first) for i, first in enumerate(quarters)}
     return _operation("Copy", fields)
 
@@ -135,6 +164,7 @@ def _dealloc(use: Use) -> str:
 _ALIGNED = r"\.sync\.aligned"
 _SHAPE = rf"\.(?P<shape>{'|'.join(_SHAPES)})\.x(?P<num>1|2|4|8|16|32|64|128)"
 _COPY = "|".join(shape.replace(".", r"\.") for shape in _COPIES)
+_COLLECTOR = r"(?:\.collector::a::(?:fill|use|lastuse|discard))?"
 _H = "tcgen05.h"
 
 RULES = [
@@ -147,11 +177,21 @@ RULES = [
     Rule(rf"tcgen05\.wait::st{_ALIGNED}", "$tensor_wait(true);", _H),
     Rule(
         rf"tcgen05\.mma{CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
-        r"(?:\.collector::a::(?:fill|use|lastuse|discard))?",
+        rf"{_COLLECTOR}",
         _product,
         _H,
     ),
-    Rule(rf"tcgen05\.cp{CTA_GROUP}\.(?P<shape>{_COPY})", _copy, _H),
+    Rule(
+        rf"tcgen05\.mma{CTA_GROUP}\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)\.block_scale"
+        rf"(?:\.(?P<vec>scale_vec::[124]X|block16|block32))?{_COLLECTOR}",
+        _scaled_product,
+        _H,
+    ),
+    Rule(
+        rf"tcgen05\.cp{CTA_GROUP}\.(?P<shape>{_COPY})(?:\.b8x16\.b(?P<from>6x16_p32|4x16_p64))?",
+        _copy,
+        _H,
+    ),
     Rule(rf"tcgen05\.shift{CTA_GROUP}\.down", _shift, _H),
     Rule(
         rf"tcgen05\.commit{CTA_GROUP}\.mbarrier::arrive::one(?P<space>\.shared::cluster)?"

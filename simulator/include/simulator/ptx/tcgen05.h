@@ -9,6 +9,7 @@ namespace simulator::ptx {
 using tensor_cores::ProductKind;
 using tensor_cores::Shape;
 using tensor_cores::TensorOperation;
+using tensor_cores::Unpacking;
 
 inline tensor_cores::Allocation columns(uint32_t address, uint32_t count,
                                         void (*run)(Meeting* const*, uint32_t), const char* what,
