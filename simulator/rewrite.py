@@ -438,7 +438,6 @@ _UNSUPPORTED = [
         " the discrete distributions curand_poisson",
         "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
-    (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 _NESTED = (
     "the simulator does not launch kernels from device code",

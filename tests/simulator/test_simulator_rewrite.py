@@ -180,7 +180,6 @@ UNSUPPORTED = [
     ("#include <thrust/system/cuda/vector.h>", "Thrust"),
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
-    ("#include <cuda_fp4.h>", "4-bit"),
     ("cudaIpcMemHandle_t handle;", "among processes"),
     ("__global__ void k() { k<<<1, 1>>>(); }", "from device code"),
     ("__device__ void f() { if (x) k<int><<<1, 1, 0, 0>>>(); }", "from device code"),

@@ -504,17 +504,25 @@ def _cvt_tf32(use: Use) -> str:
     return f"{use[0]} = $tf32_of_f32<{mode}, {is_finite}, {relu}>({source});"
 
 
-def _cvt_fp8(use: Use) -> str:
+def _cvt_small(use: Use) -> str:
     groups = use.groups
     relu = "true" if groups["relu"] else "false"
     sources = _sources(use, 2 if groups["of"] == "f32" else 1)
-    return f"{use[0]} = $fp8_of_{groups['of']}<${groups['to']}, {relu}>({', '.join(sources)});"
+    return f"{use[0]} = $small_of_{groups['of']}<${groups['to']}, {relu}>({', '.join(sources)});"
 
 
-def _cvt_from_fp8(use: Use) -> str:
+def _cvt_from_small(use: Use) -> str:
     (source,) = _sources(use, 1)
-    result = f"$f16x2_of_fp8<${use.groups['of']}>({source})"
+    result = f"$f16x2_of_small<${use.groups['of']}>({source})"
     return f"{use[0]} = {f'$half_relu<$f16x2>({result})' if use.groups['relu'] else result};"
+
+
+def _cvt_scales(use: Use) -> str:
+    groups = use.groups
+    is_up, is_finite = groups["mode"] == "rp", bool(groups["satfinite"])
+    flags = ", ".join("true" if flag else "false" for flag in (is_up, is_finite))
+    sources = _sources(use, 2 if groups["of"] == "f32" else 1)
+    return f"{use[0]} = $scales_of_{groups['of']}<{flags}>({', '.join(sources)});"
 
 
 def _cvt_pack(use: Use) -> str:
@@ -526,6 +534,7 @@ def _cvt_pack(use: Use) -> str:
 
 
 _CONVERT, _HALF_CONVERT = "conversions.h", "half_conversions.h"
+_SMALL_CONVERT = "small_conversions.h"
 _TO_INTEGER = rf"\.(?P<to>{_ANY_INTEGER})"
 _OF_INTEGER = rf"\.(?P<of>{_ANY_INTEGER})"
 _CONVERSIONS = [
@@ -591,11 +600,26 @@ _CONVERSIONS = [
     ),
     Rule(rf"cvt\.(?P<mode>rna|rn|rz){_SATFINITE}{_RELU}\.tf32\.f32", _cvt_tf32, _CONVERT),
     Rule(
-        rf"cvt\.rn\.satfinite{_RELU}\.(?P<to>e4m3x2|e5m2x2)\.(?P<of>f32|f16x2)",
-        _cvt_fp8,
-        "fp8_conversions.h",
+        rf"cvt\.rn\.satfinite{_RELU}\.(?P<to>e4m3x2|e5m2x2|e2m1x2)\.(?P<of>f32|f16x2)",
+        _cvt_small,
+        _SMALL_CONVERT,
     ),
-    Rule(rf"cvt\.rn{_RELU}\.f16x2\.(?P<of>e4m3x2|e5m2x2)", _cvt_from_fp8, "fp8_conversions.h"),
+    Rule(
+        rf"cvt\.rn\.satfinite{_RELU}\.(?P<to>e2m3x2|e3m2x2)\.(?P<of>f32)",
+        _cvt_small,
+        _SMALL_CONVERT,
+    ),
+    Rule(
+        rf"cvt\.rn{_RELU}\.f16x2\.(?P<of>e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2)",
+        _cvt_from_small,
+        _SMALL_CONVERT,
+    ),
+    Rule(
+        rf"cvt\.(?P<mode>rz|rp){_SATFINITE}\.ue8m0x2\.(?P<of>f32|bf16x2)",
+        _cvt_scales,
+        _SMALL_CONVERT,
+    ),
+    Rule(r"cvt\.rn\.bf16x2\.ue8m0x2", "{0} = $bf16x2_of_scales({1});", _SMALL_CONVERT),
     Rule(r"cvt\.pack\.sat\.(?P<to>[us]16)\.s32(?P<with>)", _cvt_pack, _CONVERT),
     Rule(r"cvt\.pack\.sat\.(?P<to>[us][248])\.s32(?P<with>\.b32)", _cvt_pack, _CONVERT),
 ]
