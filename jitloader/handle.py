@@ -187,6 +187,17 @@ class Kernel:
         self._formulas.register(build)
         return build
 
+    def for_gpu(self) -> Build:
+        """The build of the same files for a GPU, which need not be here: for its machine code.
+
+        Raises:
+            MissingTool: there is no nvcc.
+            CompileError: they do not compile.
+        """
+        from jitloader.building import ensure  # late: a warm load does without
+
+        return ensure(replace(self.recipe, target="cuda", formulas="", debug=False))
+
     @contextlib.contextmanager
     def in_place(self, recipe: Recipe) -> Iterator[OpenBuild]:
         """Meanwhile the functions are those of another recipe's build, formulas included.

@@ -36,6 +36,7 @@ own ops:
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     @lab.op(backward=softplus_grad)                                    # an op with a gradient
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
+    lab.predict(kernel.forward, x, 0)                                  # how fast on an H200?
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
     lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
 
@@ -49,6 +50,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     rivals     what an op is held against: ours, PyTorch's, other libraries'
     style      how every figure looks
     checker    what is wrong with a call: `check`, `trial`
+    predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate
     measure    error, time, and the tables of both
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
@@ -60,7 +62,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     bench      make bench
     ship       packages of kernels: `python -m jitload ship`
 
-Beside them, lab.scaffold makes the files of a new op.
+Beside them, lab.scaffold makes the files of a new op, and lab.calibrate measures a GPU for `predict`.
 """
 
 import importlib
@@ -68,6 +70,7 @@ import importlib
 # Each instrument, by the module that has it. It is imported when it is first asked for: matplotlib
 # and pandas take their time.
 _HOMES = {
+    "Prediction": "predictor.report",
     "Profile": "profiler.report",
     "Report": "checker.report",
     "SharedWarning": "measure.clocks",
@@ -94,6 +97,7 @@ _HOMES = {
     "plot_lines": "figure.lines",
     "plot_time": "figure.plots",
     "plot_versions": "figure.plots",
+    "predict": "predictor.run",
     "profile": "profiler.run",
     "sizes": "measure.compare",
     "source": "notebook.source",

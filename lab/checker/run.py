@@ -100,10 +100,14 @@ def checked(
     sample_threads: int | None = None,
     traffic: bool = True,
     seconds: float = SECONDS,
+    reuse: bool = False,
+    skips: bool = False,
 ) -> Report:
     """As `check`, of a call with its arguments; `what` is its name in the report.
 
     watching: has instrumented builds run meanwhile, and tells a function of each.
+    reuse: what caches would answer is counted for each launch, too. skips: blocks that are not
+        recorded in full do not run.
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
@@ -113,7 +117,7 @@ def checked(
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
-        options = thread_order, sample_threads or 0, traffic, seconds
+        options = (thread_order, sample_threads or 0, traffic, seconds), (reuse, skips)
         said, builds, raised, layouts = _run(*call, options, watching)
     finally:
         _checking.release()
@@ -139,12 +143,12 @@ def _run(
     function: Callable,
     args: tuple,
     kwargs: dict,
-    options: tuple[int, int, bool, float],
+    options: tuple[tuple[int, int, bool, float], tuple[bool, bool]],
     watching: Watching,
 ) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
-    options: as of simulator_check_begin.
+    options: as of simulator_check_begin; whether reuse is counted, and whether blocks are skipped.
     """
     checker, memory = _checker(), _memory()
     builds: list[jitload.Build] = []
@@ -169,7 +173,9 @@ def _run(
         originals = _regions(_names(function, args, kwargs))
         on_cpu = all(leaf.is_cpu for _, leaf in _names(function, args, kwargs))
         args, kwargs = _copied(args, kwargs)
-        checker.simulator_check_begin(*options)
+        checker.simulator_check_begin(*options[0])
+        if options[1][0]:
+            checker.simulator_check_reuse(options[1][1])
         copies = _regions(told(_names(function, args, kwargs)))
         for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
             same = original if on_cpu else None
@@ -198,6 +204,7 @@ def _checker() -> ctypes.CDLL:
     checker.simulator_check_begin.argtypes = [
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
+    checker.simulator_check_reuse.argtypes = [yes]
     checker.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
     checker.simulator_check_kernel.argtypes = [text, size, text]
     checker.simulator_check_tensor.argtypes = [place, size, size, text, place]

@@ -239,12 +239,27 @@ void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
     Traffic& it = site.traffic_to(region);
     it.requests++;
     it.asked += bytes;
+    const uint64_t pieces = (bytes + 127) / 128;
     if (region->is_shared()) {
-        it.passes += (bytes + 127) / 128;
-        it.smooth += (bytes + 127) / 128;
-        return;
+        it.passes += pieces;
+        it.smooth += pieces;
     }
     const uintptr_t first = begin / sector_bytes, last = (begin + bytes - 1) / sector_bytes;
+    if (recorder.reuses.is_on) {
+        Reuse& reuse = recorder.reuses.of(site.id, *region);
+        reuse.requests++;
+        reuse.asked += bytes;
+        if (region->is_shared()) {
+            reuse.passes += pieces;
+            reuse.smooth += pieces;
+        } else {
+            reuse.sectors += last - first + 1;
+            recorder.reuses.note(reuse, site.kind, 0, recorder.serial, 0, [&](auto visit) {
+                for (uintptr_t sector = first; sector <= last; sector++) visit(sector);
+            });
+        }
+    }
+    if (region->is_shared()) return;
     it.sectors += last - first + 1;
     if (begin % sector_bytes) it.sectors += (bytes - 1) / 128;
     it.ideal += (bytes + sector_bytes - 1) / sector_bytes;

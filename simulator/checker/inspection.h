@@ -19,6 +19,7 @@ void Recorder::flush(unsigned warp) {
     }
     if (!total) return;
     accesses += total;
+    counted_warp = warp;
     if (done) inspect(warp);
     if (is_counting || !done) flush_in_step(warp, count, !done);
     for (unsigned lane = 0; lane < warp_size; lane++) {
@@ -220,7 +221,21 @@ void Recorder::note_section() {
 
 void Recorder::account(Site& site, Region& region, const Request& request) {
     if (!site.counts) return;
-    site.traffic_to(&region).account(request, site.kind);
+    Traffic& traffic = site.traffic_to(&region);
+    const uint64_t sectors = traffic.sectors, passes = traffic.passes, smooth = traffic.smooth;
+    const uint64_t requests = traffic.requests;
+    traffic.account(request, site.kind);
+    if (reuses.is_on) {
+        Reuse& reuse = reuses.of(site.id, region);
+        reuse.requests += traffic.requests - requests;
+        reuse.asked += uint64_t(request.count()) * request.size;
+        reuse.sectors += traffic.sectors - sectors;
+        reuse.passes += traffic.passes - passes;
+        reuse.smooth += traffic.smooth - smooth;
+        if (!region.is_shared())
+            reuses.note(reuse, site.kind, counted_warp, serial, traffic.sectors - sectors,
+                        [&](auto visit) { for_each_sector(request, visit); });
+    }
     if (region.is_shared()) return;
     Fetches& fetches = only_reads(site.kind) ? region.fetched_reads : region.fetched_writes;
     fetches.make(region.begin, region.begin + region.size, !is_sampled);

@@ -25,6 +25,7 @@ void Asynchronous::product(const tensor_cores::Tile& tile, const char* what, con
                         type_names[int(tile.d)]);
     it.products++;
     it.operations += uint64_t(2) * tile.m * tile.n * tile.k;
+    recorder.launches.back().products[it.types] += uint64_t(2) * tile.m * tile.n * tile.k;
 }
 
 void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a,

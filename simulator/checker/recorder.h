@@ -18,6 +18,7 @@
 #include "findings.h"
 #include "happens_before.h"
 #include "library_memory.h"
+#include "reuse.h"
 #include "sampling.h"
 #include "streams.h"
 #include "trace.h"
@@ -37,6 +38,10 @@ struct LaunchRecord {
     uint64_t blocks, recorded;
     uint32_t first;      // serial number of its block (0, 0, 0)
     uint64_t ended = 0;  // blocks
+    // Of the blocks that were recorded: barriers, shuffles of warps, and tensor cores' operations.
+    uint64_t barriers = 0, shuffles = 0;
+    std::map<std::string, uint64_t> products = {};
+    std::string full_name = {};  // with its template arguments, where they are known
 };
 
 // Where threads of a block stood when the time for the check was over.
@@ -62,7 +67,8 @@ class Recorder final : public Watcher {
     enum class Mode : uint8_t { Off, Bounds, Full };
 
     Mode mode = Mode::Off;
-    bool is_counting = true;  // traffic too
+    bool is_counting = true;    // traffic too
+    bool skips_blocks = false;  // that are not traced
     unsigned seed = 0;
     uint64_t most_threads = 0;  // of a launch, that are traced; 0: as many as it pays
 
@@ -89,6 +95,7 @@ class Recorder final : public Watcher {
     void refused_map(const void* caller, const char* reason) override;
     void forget_launch() override { launches.pop_back(); }
     uint64_t block_in_order(uint64_t n) const override;
+    bool leaves_out(uint64_t index) const override;
     const uint16_t* threads_in_order() const override { return order_of_threads.data(); }
     void begin_block(Block& block, uint64_t index) override;
     bool end_block(const Error* error) override;
@@ -292,6 +299,8 @@ class Recorder final : public Watcher {
 
     Asynchronous asynchronous;
     Undefined undefined;
+    Reuses reuses;
+    unsigned counted_warp = 0;  // whose requests are accounted
 
     // For `undefined`.
     const Order& order_now() const { return order; }

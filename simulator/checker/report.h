@@ -32,7 +32,8 @@ class Report {
                        (unsigned long long)it.recorded, (unsigned long long)it.ended) +
                    ", \"kernel\": " + quoted(it.name) + ", \"file\": " + quoted(it.file) +
                    ", \"grid\": " + list(it.grid.x, it.grid.y, it.grid.z) +
-                   ", \"block\": " + list(it.block.x, it.block.y, it.block.z);
+                   ", \"block\": " + list(it.block.x, it.block.y, it.block.z) +
+                   (recorder.reuses.is_on ? counted(it) : "");
         });
         out += section("regions", recorder.regions, [&](const Region& it) {
             return text("\"bytes\": %zu, \"type\": %d, \"read\": %zu, \"written\": %zu", it.size,
@@ -113,6 +114,41 @@ class Report {
     }
 
   private:
+    static std::string counted(const LaunchRecord& launch) {
+        const size_t index = &launch - recorder.launches.data();
+        std::string out =
+            text(", \"barriers\": %llu, \"shuffles\": %llu, \"hottest\": %llu, ",
+                 (unsigned long long)launch.barriers, (unsigned long long)launch.shuffles,
+                 (unsigned long long)recorder.reuses.hottest[index]);
+        out += "\"full_name\": " + quoted(launch.full_name) + ", ";
+        out += section("products", launch.products, [](const auto& it) {
+            return "\"types\": " + quoted(it.first) +
+                   text(", \"operations\": %llu", (unsigned long long)it.second);
+        });
+        out += section("reuse", recorder.reuses.counts[index], [](const auto& pair) {
+            const Reuse& it = pair.second;
+            std::string out = text(
+                "\"site\": %u, \"region\": %zu", pair.first.first, index_of(pair.first.second));
+            const std::pair<const char*, uint64_t> counts[] = {
+                {"requests", it.requests}, {"asked", it.asked},    {"sectors", it.sectors},
+                {"lines", it.lines},       {"passes", it.passes},  {"smooth", it.smooth},
+                {"earlier", it.earlier},   {"first", it.first},    {"written", it.written},
+                {"pairs", it.pairs},       {"to_warp", it.to_warp}};
+            for (auto [name, count] : counts)
+                out += text(", \"%s\": %llu", name, (unsigned long long)count);
+            return out + ", \"in_block\": " + numbers(it.in_block) +
+                   ", \"by_blocks\": " + numbers(it.by_blocks);
+        });
+        return out.substr(0, out.size() - 2);
+    }
+
+    static std::string numbers(const uint64_t (&values)[Reuse::most]) {
+        std::string out = "[";
+        for (uint64_t it : values)
+            out += text(out.size() > 1 ? ", %llu" : "%llu", (unsigned long long)it);
+        return out + "]";
+    }
+
     template <class Items, class Describe>
     static std::string section(const char* name, const Items& items, Describe describe) {
         std::string out = text("\"%s\": [", name);
@@ -176,6 +212,13 @@ class Report {
 SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads, bool traffic,
                                            double seconds) {
     simulator::recorder.begin(seed, threads, traffic, seconds);
+}
+
+// Right after that: what caches would answer is counted, too. `skips`: blocks that are not recorded
+// in full do not run.
+SIMULATOR_CHECK void simulator_check_reuse(bool skips) {
+    simulator::recorder.reuses.is_on = true;
+    simulator::recorder.skips_blocks = skips;
 }
 
 // A variable of a library: see Variable.

@@ -80,6 +80,11 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     is_cooperative = launch.cooperative || cluster_size;
     sample.begin(blocks, launch.grid.x, threads.size(), most_threads);
     accesses = 0;
+    reuses.begin_launch(first);
+    const auto known = kernels.find(
+        {library_of(launch.function).path,
+         reinterpret_cast<uintptr_t>(launch.function) - library_of(launch.function).base});
+    if (known != kernels.end()) launches.back().full_name = known->second;
 
     // What is not a tensor's: the block's shared arrays, and the memory in which threads run. Those
     // of an earlier launch stay for the report alone.
@@ -100,7 +105,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     begin_thread(launch, shared, executors);
 
     note_what_the_host_wrote();
-    undefined.begin_launch(launch, !is_cooperative);
+    undefined.begin_launch(launch, !is_cooperative && !reuses.is_on);
 }
 
 // Its thread-local memory, where shared arrays are, and its stacks.
@@ -157,6 +162,12 @@ uint64_t Recorder::block_in_order(uint64_t n) const {
     uint64_t stride = seed ? seed * 0x9E3779B97F4A7C15u >> 40 | 1 : 1;
     while (std::gcd(stride, blocks) != 1) stride += 2;
     return (n * (stride % blocks) + seed) % blocks;
+}
+
+// Where only what the others cost is wanted.
+bool Recorder::leaves_out(uint64_t index) const {
+    return reuses.is_on && skips_blocks && launches.back().recorded && sample.leaves_out() &&
+           !sample.takes(index);
 }
 
 void Recorder::begin_block(Block& to_run, uint64_t index) {
@@ -268,6 +279,7 @@ void Recorder::end_late_launch() {
 void Recorder::barrier(const Block& at) {
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
+    launches.back().barriers++;
     order.barrier();
     std::fill_n(fences.own, at.size, false);
     std::fill_n(
@@ -327,6 +339,7 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
     if (is_repeating && kind == Exchange::Shuffle)
         undefined.look_at_lanes(at.threads[w * warp_size + __builtin_ctz(lanes)]);
     if (mode != Mode::Full) return;
+    launches.back().shuffles += kind == Exchange::Shuffle;
     if (lanes == warp.alive)
         flush(w);
     else

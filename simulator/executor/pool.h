@@ -304,6 +304,7 @@ class Pool {
             return self.run_block(launch, index_of(launch, block), &watcher) && !stopping.asked;
         };
         for (uint64_t n = 0; n < blocks; n++) {
+            if (watcher.leaves_out(watcher.block_in_order(n))) continue;
             watcher.begin_block(self, watcher.block_in_order(n));
             const bool ran = run(n) || stopping.asked;
             if (gathering.takes_turns()) return end_in_turns(launch, watcher, ran);

@@ -80,6 +80,7 @@ class Watcher {
                               std::initializer_list<Memory> executors) = 0;
     // The n-th of its blocks to run, and the threads of each in the order in which they start.
     virtual uint64_t block_in_order(uint64_t n) const = 0;
+    virtual bool leaves_out(uint64_t index) const = 0;  // whether a block need not run
     virtual const uint16_t* threads_in_order() const = 0;
 
     // It is not to be run like that, and begins once more.

@@ -1,0 +1,243 @@
+"""What each launch of a call asks of a GPU, counted on the simulator in a sample of its blocks."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jitload
+from lab.checker.places import TYPES
+from lab.checker.report import Report
+from lab.checker.run import checked
+from lab.predictor import machine_code
+
+SECTOR, WARP = 32, 32
+COUNTED = ("requests", "asked", "sectors", "lines", "passes", "smooth")
+COUNTED += ("earlier", "first", "written", "pairs", "to_warp")
+UNTRUSTED = {"timeout", "deadlock", "out of bounds", "raised", "freed memory"}
+
+
+@dataclass
+class Access:
+    """The requests of a line to one tensor or array, in a whole launch. Lists: as of reuse.h."""
+
+    key: machine_code.Key
+    size: int  # bytes of a lane
+    region: int
+    region_bytes: int
+    requests: float
+    asked: float
+    sectors: float
+    lines: float
+    passes: float
+    smooth: float
+    in_block: list[float]
+    by_blocks: list[float]
+    earlier: float
+    first: float
+    written: float
+    pairs: float
+    to_warp: float
+
+    @property
+    def is_shared(self) -> bool:
+        return self.key[3] == "shared"
+
+
+@dataclass
+class Launch:
+    """One launch. Counts are of all blocks, from those that were recorded.
+
+    registers, code: None where there is no machine code.
+    """
+
+    kernel: str
+    blocks: int
+    threads: int
+    recorded: int
+    shared: int
+    accesses: list[Access]
+    barriers: float
+    shuffles: float
+    hottest: float
+    products: dict[str, float]
+    registers: int | None = None
+    spilled: int = 0
+    code: machine_code.Code | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def warps(self) -> float:
+        return self.blocks * math.ceil(self.threads / WARP)
+
+
+@dataclass
+class Counts:
+    """The launches of a call, its report, and the bytes that it has to move at least."""
+
+    launches: list[Launch]
+    report: Report
+    bytes: int
+
+
+def counts(
+    call: tuple[Callable, tuple, dict], what: str, seconds: float, compile: bool = True
+) -> Counts:
+    """Run a call with its arguments under the checker.
+
+    Blocks that are not recorded do not run, unless others wait for them or use what they write.
+    """
+    functions: list[jitload.Build] = []
+
+    def run(skips: bool) -> Report:
+        return checked(
+            *(what, call, jitload.instrumented), seconds=seconds, reuse=True, skips=skips
+        )
+
+    try:
+        report = run(True)
+        again = bool(UNTRUSTED & {*report.findings["kind"]}) and bool(
+            (report.launches["recorded"] < report.launches["blocks"]).any()
+        )
+    except Exception:
+        again = True
+    if again:
+        report = run(False)
+    if compile:
+        functions = _gpu_builds(report)
+    launches = [_launch(it, report) for it in report._data["launches"]]
+    for launch, it in zip(launches, report._data["launches"], strict=True):
+        _add_code(launch, it, functions)
+    return Counts(launches, report, _floor(launches, report))
+
+
+def _floor(launches: list[Launch], report: Report) -> int:
+    """Bytes of the tensors that the call reads and writes, each once."""
+    regions: dict[tuple[int, bool], float] = {}
+    for launch in launches:
+        for it in launch.accesses:
+            if not it.is_shared:
+                key = it.region, it.key[2] != "read"
+                touched = it.written if key[1] else it.first + it.earlier
+                seen = regions.get(key, 0) + SECTOR * touched
+                regions[key] = min(seen, it.region_bytes)
+    counted = {
+        index
+        for index, region in enumerate(report._data["regions"])
+        if region["name"] or TYPES[region["type"]] == "given"
+    }
+    return int(sum(size for (index, _), size in regions.items() if index in counted))
+
+
+def _launch(it: dict[str, Any], report: Report) -> Launch:
+    data, factor = report._data, it["blocks"] / max(it["recorded"], 1)
+    accesses = []
+    for reuse in it["reuse"]:
+        site, region = data["sites"][reuse["site"]], data["regions"][reuse["region"]]
+        file, line, _ = report._places.sites[reuse["site"]]
+        memory = "shared" if TYPES[region["type"]] == "shared" else "global"
+        number = {name: factor * reuse[name] for name in COUNTED}
+        accesses.append(
+            Access(
+                key=(file, line, site["access"], memory),
+                size=site["size"],
+                region=reuse["region"],
+                region_bytes=region["bytes"],
+                in_block=[factor * n for n in reuse["in_block"]],
+                by_blocks=[factor * n for n in reuse["by_blocks"]],
+                **number,
+            )
+        )
+    threads = math.prod(it["block"])
+    return Launch(
+        kernel=it["full_name"] or it["kernel"],
+        blocks=it["blocks"],
+        threads=threads,
+        recorded=it["recorded"],
+        shared=it["shared"] + _static_shared(it, data),
+        accesses=accesses,
+        barriers=factor * it["barriers"] * math.ceil(threads / WARP),
+        shuffles=factor * it["shuffles"],
+        hottest=factor * it["hottest"],
+        products={each["types"]: factor * each["operations"] for each in it["products"]},
+    )
+
+
+def _static_shared(it: dict[str, Any], data: dict[str, Any]) -> int:
+    """Bytes of the shared arrays that the launch used; where there is machine code, ptxas knows."""
+    used = {reuse["region"] for reuse in it["reuse"]}
+    found = [data["regions"][index] for index in used]
+    return sum(
+        region["bytes"]
+        for region in found
+        if TYPES[region["type"]] == "shared" and region["name"] != "dynamic shared memory"
+    )
+
+
+def _gpu_builds(report: Report) -> list[jitload.Build]:
+    """A build for a GPU of each kernel file that ran; none of what nvcc is missing for."""
+    builds = []
+    for kernel in jitload.loaded():
+        instrumented = kernel._instrumented
+        if instrumented is None or instrumented[2].build not in report._builds:
+            continue
+        try:
+            builds.append(kernel.for_gpu())
+        except (jitload.CompileError, jitload.MissingTool, RuntimeError):
+            continue
+    return builds
+
+
+def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -> None:
+    found = _function(launch.kernel, builds)
+    if not found:
+        launch.notes.append("no machine code")
+        return
+    build, function, use = found
+    launch.code = machine_code.read(function, build.users_file)
+    requests: dict[machine_code.Key, float] = {}
+    for access in launch.accesses:
+        requests[access.key] = requests.get(access.key, 0) + access.requests
+    machine_code.count(launch.code, requests, launch.warps, launch.shuffles, launch.barriers)
+    if use:
+        launch.registers, launch.spilled = use.registers, use.spilled
+        launch.shared = it["shared"] + use.shared
+
+
+def _function(kernel: str, builds: list[jitload.Build]) -> tuple[Any, Any, Any] | None:
+    """The build, function and resources of the kernel whose name is most alike."""
+    plain = _plain(kernel)
+    best, score = None, -1.0
+    for build in builds:
+        for function in build.machine_code():
+            if _plain(function.name) != plain or not function.architecture.startswith("sm_9"):
+                continue
+            alike = difflib.SequenceMatcher(None, _normal(function.name), _normal(kernel)).ratio()
+            if alike > score:
+                best, score = (build, function), alike
+    if not best:
+        return None
+    build, function = best
+    uses = [
+        use
+        for use in jitload.uses(build.log())
+        if use.kernel == function.name and use.architecture == function.architecture
+    ]
+    return build, function, uses[0] if uses else None
+
+
+def _plain(name: str) -> str:
+    return name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def _normal(name: str) -> str:
+    """Template arguments as both compilers write them."""
+    name = re.sub(r"\((?:int|bool|unsigned int|unsigned)\)", "", name)
+    for ours, theirs in (("__nv_bfloat16", "BFloat16"), ("__half", "Half"), ("c10::", "")):
+        name = name.replace(ours, theirs)
+    name = name.replace("simulator::", "").replace("true", "1").replace("false", "0")
+    return re.sub(r"\s|u\b|\b(\d+)u?l*\b", lambda m: m[1] or "", name)

@@ -1,0 +1,99 @@
+"""The constants of each GPU: one readable file a GPU, in gpus/ or in the user's folder."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("gpus")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the model knows of a GPU; `python -m lab.calibrate` measures it.
+
+    measured: by the microbenchmarks; else from published figures, which `source` names.
+    multiprocessors, clock_ghz: at the boost clock.
+    threads, blocks, registers, shared_bytes: the most that a multiprocessor holds at once.
+    l1_bytes: of a multiprocessor, with its shared memory. l2_bytes: of the GPU.
+    dirty_bytes: what L2 holds that has to be written to DRAM first, after a flush by writes.
+    launch_us: an empty kernel between two events; next_launch_us: each further launch of a call.
+    block_ns: to launch a block, while the GPU has room for it.
+    *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
+    *_cycles: how long what depends on a result waits.
+    partial_writes_per_ns: sectors that L2 takes where a request writes only a part of each.
+    barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
+    atomic_ns, atomic_float_ns: one turn of an atomic at the busiest line of memory.
+    special_per_cycle, double_per_cycle: lanes of a multiprocessor's units.
+    tensor_tflops, warpgroup_tflops: of mma.sync and of wgmma, 16-bit inputs.
+    sharpness: p of the norm that joins the times of what works at the same time.
+    """
+
+    name: str
+    measured: bool
+    source: str
+    multiprocessors: int
+    clock_ghz: float
+    threads: int
+    blocks: int
+    registers: int
+    shared_bytes: int
+    l1_bytes: int
+    l2_bytes: int
+    dirty_bytes: float
+    launch_us: float
+    next_launch_us: float
+    block_ns: float
+    copy_gb_per_s: float
+    dram_gb_per_s: float
+    dram_cycles: float
+    l2_gb_per_s: float
+    l2_cycles: float
+    partial_writes_per_ns: float
+    l1_cycles: float
+    shared_cycles: float
+    arithmetic_cycles: float
+    special_cycles: float
+    double_cycles: float
+    shuffle_cycles: float
+    barrier_cycles: float
+    barrier_cycles_per_warp: float
+    atomic_ns: float
+    atomic_float_ns: float
+    special_per_cycle: float
+    double_per_cycle: float
+    tensor_tflops: float
+    warpgroup_tflops: float
+    sharpness: float
+
+
+def names() -> list[str]:
+    """The GPUs that there are files for."""
+    return sorted(path.stem.replace("_", " ") for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str | Path) -> Gpu:
+    """A GPU by its name, as "H200" or "RTX 4090", or by the path of a file of lab.calibrate's.
+
+    Raises ValueError that names the GPUs there are, or what is wrong with a file.
+    """
+    known = {it.lower().replace(" ", ""): it for it in names()}
+    path = Path(name)
+    if path.suffix != ".toml":
+        wanted = known.get(str(name).lower().replace(" ", "").replace("_", ""))
+        if not wanted:
+            raise ValueError(
+                f"gpu: {name!r}; there are {', '.join(names())}, or the path of a file that"
+                " `python -m lab.calibrate` wrote"
+            )
+        path = FOLDER / f"{wanted.replace(' ', '_')}.toml"
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"gpu: {path}: {error}") from None
+    values.setdefault("name", path.stem.replace("_", " "))
+    wanted_names = {it.name for it in fields(Gpu)}
+    if wrong := wanted_names ^ set(values):
+        raise ValueError(f"gpu: {path}: missing or unknown: {', '.join(sorted(wrong))}")
+    return Gpu(**values)

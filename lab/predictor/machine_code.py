@@ -1,0 +1,252 @@
+"""What a kernel's machine code does: how often each stretch of it runs, and what it asks of a GPU.
+
+A stretch (basic block) of the code that reads or writes memory has run as often as the checker has
+counted requests at its line; one without memory, as often as its neighbours in the same loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Key = tuple[str, int, str, str]  # file, line, access, memory: of a request
+
+_REGISTER = re.compile(r"\b(U?R|U?P)(\d+)\b")
+_TARGET = re.compile(r"\bBRA(?:\.\w+)*\b.*`\(([.$\w]+)\)")
+_MEMORY = {
+    "LDG": ("read", "global"),
+    "STG": ("write", "global"),
+    "ATOMG": ("atomic", "global"),
+    "ATOM": ("atomic", "global"),
+    "RED": ("atomic", "global"),
+    "REDG": ("atomic", "global"),
+    "LDS": ("read", "shared"),
+    "STS": ("write", "shared"),
+    "ATOMS": ("atomic", "shared"),
+    "LDSM": ("read", "shared"),
+    "LDGSTS": ("read", "global"),
+}
+SYNCHRONOUS = {"LDG", "LD", "LDS", "LDSM", "LDL", "ATOMG", "ATOM", "ATOMS", "LDC"}
+ASYNCHRONOUS = {"LDGSTS", "UTMALDG", "UBLKCP", "SYNCS", "WARPGROUP", "HGMMA", "IGMMA", "QGMMA"}
+
+# The unit of a multiprocessor's quarter that executes an instruction, and for how many cycles.
+ALU = "logic and comparisons"
+FMA = "multiply-add"
+XU = "special functions"
+DOUBLE = "double precision"
+LSU = "load and store"
+TENSOR = "tensor cores"
+BRANCH = "branches"
+
+
+@dataclass
+class Instruction:
+    """opcode: without what follows its first dot. wide: registers that it writes."""
+
+    opcode: str
+    text: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    key: Key | None = None
+    share: float = 1.0  # of its stretch's runs in which its predicate lets it be executed
+
+
+@dataclass
+class Stretch:
+    """Instructions that run one after another. loops: those around it, the innermost last."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    loops: tuple[int, ...] = ()
+    runs: float = 0.0  # of warps, in the whole launch
+    known: bool = False
+    is_loop: bool = False  # it branches back to its own beginning
+    is_rare: bool = False  # the slow path of a division or a root
+
+
+@dataclass
+class Code:
+    """A kernel's machine code. unknown: the part of its runs that nothing has counted."""
+
+    stretches: list[Stretch]
+    unknown: float = 0.0
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return any(it.opcode in ASYNCHRONOUS for s in self.stretches for it in s.instructions)
+
+    def executed(self) -> float:
+        """Instructions of warps."""
+        return sum(len(s.instructions) * s.runs for s in self.stretches)
+
+
+def pipe(opcode: str, text: str) -> tuple[str, float]:
+    """Which unit, and the cycles for which one warp keeps its quarter's busy."""
+    if opcode in ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "HMUL2"):
+        return FMA, 1
+    if opcode.startswith("IMAD"):
+        return FMA, 2
+    if opcode in ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I"):
+        return XU, 8
+    if opcode in ("DFMA", "DADD", "DMUL", "DSETP"):
+        return DOUBLE, 2
+    if opcode in _MEMORY or opcode in ("LDL", "STL", "SHFL", "LD", "ST", "LDC", "S2R", "VOTE"):
+        return (LSU, 4) if opcode not in ("LDC", "S2R", "VOTE") else (ALU, 2)
+    if opcode in ("HMMA", "IMMA", "QMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"):
+        return TENSOR, 0  # by its operations
+    if opcode in ("BRA", "EXIT", "BSSY", "BSYNC", "CALL", "RET", "WARPSYNC", "BAR", "BREAK"):
+        return BRANCH, 1
+    if opcode.startswith("U") or opcode in ("NOP", "DEPBAR", "MEMBAR", "ERRBAR", "CCTL"):
+        return BRANCH, 1
+    return ALU, 2
+
+
+def _registers(text: str) -> list[str]:
+    found = []
+    for kind, number in _REGISTER.findall(text):
+        found.append(f"{kind}{number}")
+    return found
+
+
+def _parsed(text: str, key: Key | None) -> Instruction:
+    predicate, _, rest = text.partition(" ") if text.startswith("@") else ("", "", text)
+    name, _, operands = rest.partition(" ")
+    opcode = name.partition(".")[0]
+    first, _, others = operands.partition(",")
+    reads = _registers(predicate) + _registers(others)
+    is_store = opcode in ("STG", "STS", "STL", "ST", "RED", "REDG", "BAR", "BRA", "EXIT")
+    writes: list[str] = []
+    if is_store or "[" in first:
+        reads += _registers(first)
+    else:
+        writes = _registers(first)
+        if writes and opcode.endswith("SETP"):
+            writes += _registers(others.partition(",")[0])
+        count = 4 if ".128" in name or opcode in ("HMMA", "IMMA") else 2 if ".64" in name else 1
+        if opcode.startswith("D") or ".WIDE" in name:
+            count = 2
+        if writes and count > 1:
+            kind, number = _REGISTER.match(writes[0]).groups()
+            writes += [f"{kind}{int(number) + i}" for i in range(1, count)]
+    for register in re.findall(r"\bR(\d+)\.64", text):
+        reads.append(f"R{int(register) + 1}")
+    return Instruction(opcode, text, tuple(reads), tuple(writes), key)
+
+
+def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
+    """The stretches of a function of `Build.machine_code`, and the loops that they are in."""
+    stretches, labels = [Stretch()], {}
+    back: list[tuple[int, int]] = []
+    of_library = False
+    for it in function.code:
+        if it.is_label:
+            if stretches[-1].instructions:
+                stretches.append(Stretch())
+            labels[it.text] = len(stretches) - 1
+            of_library |= it.text.startswith("$")
+            continue
+        opcode = it.text.split(" ", 1)[1] if it.text.startswith("@") else it.text
+        opcode = opcode.partition(" ")[0].partition(".")[0]
+        key = None
+        if opcode in _MEMORY and (place := it.place(users_file)):
+            key = (place.file, place.line, *_MEMORY[opcode])
+        stretches[-1].instructions.append(_parsed(it.text, key))
+        stretches[-1].is_rare |= of_library or opcode == "CALL"
+        if match := _TARGET.search(it.text):
+            here = len(stretches) - 1
+            if match[1] in labels and labels[match[1]] <= here:
+                back.append((labels[match[1]], here))
+            stretches.append(Stretch())
+        elif opcode in ("EXIT", "RET", "BRX"):
+            stretches.append(Stretch())
+    for number, (begin, end) in enumerate(sorted(back, key=lambda it: it[0] - it[1])):
+        for stretch in stretches[begin : end + 1]:
+            stretch.loops += (number,)
+        stretches[begin].is_loop |= begin == end
+    # What comes after the last exit are the functions' slow paths and filling.
+    return Code([s for s in stretches if s.instructions])
+
+
+def count(
+    code: Code, requests: dict[Key, float], warps: float, shuffles: float, barriers: float
+) -> None:
+    """How often each stretch has run, from the requests of the launch at each line."""
+    found: dict[int, list[float]] = defaultdict(list)
+    at: dict[Key, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for index, stretch in enumerate(code.stretches):
+        for it in stretch.instructions:
+            if it.key:
+                at[it.key][index] += 1
+            elif it.opcode in ("SHFL", "BAR"):
+                at["", 0, it.opcode, ""][index] += 1
+    known = {**requests, ("", 0, "SHFL", ""): shuffles, ("", 0, "BAR", ""): barriers}
+    weak: dict[int, list[float]] = defaultdict(list)
+    for key, places in at.items():
+        if key in known:
+            into = (
+                weak if key[2] == "SHFL" else found
+            )  # of a loop whose body few warps enter, all wait
+            in_loops = {i: n for i, n in places.items() if code.stretches[i].loops}
+            once = {i: n for i, n in places.items() if i not in in_loops}
+            total = known[key]
+            if in_loops and once:  # what is in no loop runs once a warp at most
+                of_once = min(total, warps * sum(once.values()))
+                for index in once:
+                    into[index].append(of_once / sum(once.values()))
+                total, places = total - of_once, in_loops
+            for index, runs in _shared_out(total, places, warps).items():
+                into[index].append(runs)
+    for index, runs in weak.items():
+        if index not in found:
+            found[index] = runs
+    for index, stretch in enumerate(code.stretches):
+        if index in found:
+            stretch.runs, stretch.known = max(found[index]), True
+        for it in stretch.instructions:
+            if it.key in known and stretch.runs:
+                each = known[it.key] / sum(at[it.key].values())
+                it.share = min(1.0, each / stretch.runs) if it.text.startswith("@") else 1.0
+    _fill_in(code, warps)
+
+
+def _shared_out(total: float, places: dict[int, int], warps: float) -> dict[int, float]:
+    """Of one line's requests, how often each stretch ran that makes some.
+
+    Where a loop was unrolled, its largest copy does all rounds but the last few.
+    """
+    if len(set(places.values())) == 1:
+        each = total / sum(places.values())
+        return dict.fromkeys(places, each)
+    left, runs = total / warps, {}
+    ordered = sorted(places, key=lambda index: -places[index])
+    for index in ordered:
+        rounds = left // places[index] if index != ordered[-1] else left / places[index]
+        runs[index] = rounds * warps
+        left -= rounds * places[index]
+    return runs
+
+
+def _fill_in(code: Code, warps: float) -> None:
+    """Stretches without requests: as often as the others in their loop, or once a warp."""
+    unknown = total = 0.0
+    for stretch in code.stretches:
+        total += len(stretch.instructions)
+        if stretch.known or stretch.is_rare:
+            continue
+        for depth in range(len(stretch.loops), 0, -1):
+            inner = stretch.loops[:depth]
+            peers = [
+                s.runs
+                for s in code.stretches
+                if s.known and s.loops[:depth] == inner and len(s.loops) >= depth
+            ]
+            if peers:
+                stretch.runs = max(peers) if depth == len(stretch.loops) else min(peers)
+                break
+        else:
+            stretch.runs = warps
+        if (stretch.loops and depth < len(stretch.loops)) or (stretch.loops and not peers):
+            unknown += len(stretch.instructions)
+    code.unknown = unknown / max(total, 1)

@@ -1,0 +1,350 @@
+"""From what a launch asks to the time that it takes: one term for each mechanism of a GPU.
+
+    time = launch + first access + (sum of the terms ^ p) ^ (1/p)
+
+The terms are the times that each mechanism alone would take; what works at the same time hides
+behind the slowest, but not wholly (p, `sharpness`). One of the terms is latency: how long a warp
+takes by itself, with the waits of its machine code, times the rounds in which blocks follow each
+other. It is Little's law: what is in flight is what the resident warps have asked for at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lab.predictor import machine_code as mc
+from lab.predictor.counts import SECTOR, WARP, Access, Launch
+from lab.predictor.gpu import Gpu
+
+QUARTERS = 4  # of a multiprocessor, each with a scheduler
+LINE = 128
+RESERVED = 1024  # bytes of shared memory that the system takes of each block
+GUESSED_REGISTERS = 40
+GUESSED_PER_REQUEST = 8.0  # instructions for each request to memory, where there is no machine code
+
+# The names of the mechanisms, as reports have them.
+DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
+LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
+ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
+LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
+PIPES = (mc.ALU, mc.FMA, mc.XU, mc.DOUBLE, mc.TENSOR)
+
+
+@dataclass
+class Terms:
+    """Seconds of each mechanism alone, what they make together, and what lies behind them."""
+
+    alone: dict[str, float]
+    total: float
+    resident: int  # blocks of a multiprocessor at once
+    limited_by: str
+    waves: float
+    in_flight: float  # bytes, of the whole GPU
+    dram_bytes: float
+    l2_bytes: float
+    instructions: float
+    waits: dict[str, float]  # of a warp's time alone: cycles by what it waits for
+
+    @property
+    def main(self) -> str:
+        return max(self.alone, key=lambda name: self.alone[name])
+
+
+def terms(launch: Launch, gpu: Gpu) -> Terms:
+    """Of one launch."""
+    per_block = math.ceil(launch.threads / WARP)
+    resident, limited_by = _resident(launch, gpu, per_block)
+    busy = min(launch.blocks, gpu.multiprocessors)
+    waves = launch.blocks / (resident * gpu.multiprocessors)
+    # Blocks that a multiprocessor has to itself at once, where they do not fill it.
+    together = min(resident, math.ceil(launch.blocks / gpu.multiprocessors))
+    cycle = 1e-9 / gpu.clock_ghz
+
+    caches = _Caches(launch, gpu, together * per_block, busy)
+    alone: dict[str, float] = {}
+    alone[DRAM] = caches.dram_bytes / (1e9 * gpu.dram_gb_per_s)
+    alone[L2] = SECTOR * caches.l2_sectors / (1e9 * gpu.l2_gb_per_s) + 1e-9 * (
+        caches.partial / gpu.partial_writes_per_ns
+    )
+    adds_floats = bool(launch.code) and any(
+        ".F32" in it.text and it.opcode in ("RED", "REDG", "ATOMG")
+        for stretch in launch.code.stretches
+        for it in stretch.instructions
+    )
+    turn = gpu.atomic_float_ns if adds_floats else gpu.atomic_ns
+    alone[ATOMICS] = 1e-9 * turn * launch.hottest
+
+    # What multiprocessors do, each its share; the busiest has whole blocks.
+    share = math.ceil(launch.blocks / gpu.multiprocessors) / launch.blocks
+    spread = share * cycle
+    alone[L1] = caches.l1_cycles * spread
+    smooth = sum(it.smooth for it in launch.accesses if it.is_shared)
+    alone[SHARED] = (smooth + launch.shuffles) * spread
+    alone[CONFLICTS] = sum(it.passes - it.smooth for it in launch.accesses if it.is_shared) * spread
+    alone[BARRIER] = launch.barriers * gpu.barrier_cycles_per_warp * spread
+    alone[BLOCKS] = 1e-9 * gpu.block_ns * launch.blocks
+
+    cycles, waits, in_flight = _alone(launch, gpu, caches)
+    instructions = launch.code.executed() if launch.code else _guessed(launch)
+    alone[ISSUE] = instructions / QUARTERS * spread
+    for name, busy_cycles in _pipes(launch, gpu).items():
+        alone[name] = busy_cycles / QUARTERS * spread
+    rounds = max(1.0, math.ceil(launch.blocks / gpu.multiprocessors / resident))
+    if launch.blocks > 8 * resident * gpu.multiprocessors:
+        rounds = waves
+    alone[LATENCY] = cycles * cycle * rounds
+
+    total = _together(alone, gpu.sharpness)
+    touches = any(not it.is_shared for it in launch.accesses)
+    alone[FIRST] = gpu.dram_cycles * cycle if touches else 0.0
+    return Terms(
+        alone,
+        total + alone[FIRST],
+        resident,
+        limited_by,
+        waves,
+        in_flight * min(launch.warps, busy * together * per_block),
+        caches.dram_bytes,
+        SECTOR * caches.l2_sectors,
+        instructions,
+        waits,
+    )
+
+
+def _together(alone: dict[str, float], sharpness: float) -> float:
+    """The norm of groups: units of one kind work at the same time, nearly wholly (2 * sharpness).
+
+    Shared memory, its conflicts and L1 are one unit's work.
+    """
+    memory = _norm([alone[DRAM], alone[L2]], 2 * sharpness)
+    data = alone[SHARED] + alone[CONFLICTS] + alone[L1]
+    inside = [data, alone[ISSUE], *(alone.get(name, 0.0) for name in PIPES)]
+    others = [alone[name] for name in (LATENCY, BARRIER, BLOCKS, ATOMICS)]
+    return _norm([memory, _norm(inside, 2 * sharpness), *others], sharpness)
+
+
+def _norm(values: list[float], p: float) -> float:
+    largest = max(values)
+    return largest * sum((it / largest) ** p for it in values) ** (1 / p) if largest else 0.0
+
+
+def _resident(launch: Launch, gpu: Gpu, per_block: int) -> tuple[int, str]:
+    """Blocks that a multiprocessor holds at once, and what allows no more."""
+    registers = launch.registers or GUESSED_REGISTERS
+    of_warp = math.ceil(registers * WARP / 256) * 256
+    limits = {
+        "threads": gpu.threads // (per_block * WARP),
+        "blocks": gpu.blocks,
+        "registers": int(gpu.registers // of_warp) // per_block,
+        "shared memory": int(gpu.shared_bytes // (launch.shared + RESERVED)),
+    }
+    least = min(limits, key=lambda name: limits[name])
+    return max(1, limits[least]), least
+
+
+def _sharing(launch: Launch) -> float:
+    """How many warps of a block read the same lines, on average."""
+    reads = [it for it in launch.accesses if it.key[2] == "read" and not it.is_shared and it.lines]
+    lines = sum(it.lines for it in reads)
+    alone = 0.0
+    for it in reads:
+        new = it.first + it.earlier + sum(it.by_blocks)
+        alone += it.lines * min(1.0, new / it.to_warp) if it.to_warp else it.lines
+    return lines / alone if alone else 1.0
+
+
+class _Caches:
+    """Where requests are answered, from how far apart the same sectors are asked for."""
+
+    def __init__(self, launch: Launch, gpu: Gpu, warps: int, busy: int):
+        """warps: that a multiprocessor has at once. busy: multiprocessors at work."""
+        self.l1_cycles = self.l2_sectors = self.partial = self.dram_bytes = self.stored = 0.0
+        self.latency: dict[mc.Key, float] = {}
+        l1 = max(
+            gpu.l1_bytes - (launch.shared + RESERVED) * max(1, warps * WARP // launch.threads), 8192
+        )
+        new = sum(it.first + it.earlier + sum(it.by_blocks) for it in launch.accesses)
+        of_block = SECTOR * new / launch.blocks
+        left = {}
+        warps = max(1.0, warps / _sharing(launch))
+        weighed: dict[mc.Key, list[tuple[float, float]]] = {}
+        for it in launch.accesses:
+            if it.is_shared:
+                continue
+            data = it.asked / LINE if it.size >= 4 else it.requests
+            self.l1_cycles += max(it.lines, min(data, 4 * it.requests))
+            if it.key[2] != "read":
+                self._write(it)
+                continue
+            within = self._l1_hits(it, l1, warps)
+            far, beyond = self._l2_hits(it, gpu, within, of_block, warps * busy)
+            room = left.setdefault(it.region, it.region_bytes / SECTOR)
+            first = min(it.first, room)
+            left[it.region] -= first
+            again = it.first - first  # of a sample: of what others had asked for
+            kept = min(1.0, gpu.l2_bytes / it.region_bytes)
+            far += again * kept
+            beyond += again * (1 - kept)
+            pairs = it.pairs * first / it.first if it.first else 0.0
+            asked = max(it.sectors, 1)
+            self.l2_sectors += it.sectors - within
+            # DRAM gives 64 bytes at once, the half of which nobody may want.
+            whole = 2 * (1 - it.pairs / it.first) if it.first else 1.0
+            self.dram_bytes += 2 * SECTOR * (first - pairs) + whole * SECTOR * beyond
+            cycles = (
+                within * gpu.l1_cycles + far * gpu.l2_cycles + (first + beyond) * gpu.dram_cycles
+            ) / asked + max(it.lines / max(it.requests, 1) - 1, 0)
+            weighed.setdefault(it.key, []).append((it.requests, cycles))
+        # L2 is full of what was written before the call: whoever takes its place waits for that.
+        self.dram_bytes += min(self.dram_bytes - self.stored, gpu.dirty_bytes)
+        for key, parts in weighed.items():
+            total = sum(weight for weight, _ in parts)
+            self.latency[key] = sum(weight * cycles for weight, cycles in parts) / max(total, 1)
+
+    def _write(self, it: Access) -> None:
+        if it.key[2] == "atomic":  # L2 takes turns, which are counted apart
+            self.l2_sectors += 4 * it.lines
+        else:
+            self.l2_sectors += it.sectors
+        whole = it.asked / SECTOR
+        if it.sectors > 1.01 * whole and it.key[2] != "atomic":
+            self.partial += it.sectors - whole
+        missing = max(0.0, 1 - it.asked / (SECTOR * it.written)) if it.written else 0.0
+        self.dram_bytes += SECTOR * it.written * (1 + missing)
+        self.stored += SECTOR * it.written
+
+    @staticmethod
+    def _l1_hits(it: Access, l1: float, warps: int) -> float:
+        hits = 0.0
+        for bucket, count in enumerate(it.in_block):
+            if count:
+                least = LINE * warps * (2 ** (bucket - 1) if bucket else 0.5)
+                hits += count * min(1.0, max(0.0, math.log2(l1 / least)))
+        return hits
+
+    @staticmethod
+    def _l2_hits(
+        it: Access, gpu: Gpu, within: float, of_block: float, warps: float
+    ) -> tuple[float, float]:
+        """Sectors that L2 answers, and those that it no longer has."""
+        far, beyond = it.earlier, 0.0
+        left = within
+        sectors = it.sectors / max(it.lines, 1)
+        for bucket, count in enumerate(it.in_block):
+            taken = min(count, left)
+            left -= taken
+            least = SECTOR * sectors * warps * (2 ** (bucket - 1) if bucket else 0.5)
+            share = min(1.0, max(0.0, math.log2(gpu.l2_bytes / least))) if least else 1.0
+            far += (count - taken) * share
+            beyond += (count - taken) * (1 - share)
+        for bucket, count in enumerate(it.by_blocks):
+            least = max(of_block * (2 ** (bucket - 1) if bucket else 1), 1.0)
+            share = min(1.0, max(0.0, math.log2(gpu.l2_bytes / least)))
+            far += count * share
+            beyond += count * (1 - share)
+        return far, beyond
+
+
+def _guessed(launch: Launch) -> float:
+    requests = sum(it.requests for it in launch.accesses)
+    return GUESSED_PER_REQUEST * requests + 20 * launch.warps + launch.shuffles * 2
+
+
+def _pipes(launch: Launch, gpu: Gpu) -> dict[str, float]:
+    """Cycles that each unit of the quarters is busy, all quarters together."""
+    found = dict.fromkeys(PIPES, 0.0)
+    if launch.code:
+        for stretch in launch.code.stretches:
+            for it in stretch.instructions:
+                unit, cycles = mc.pipe(it.opcode, it.text)
+                if unit == mc.XU:
+                    cycles = QUARTERS * WARP / gpu.special_per_cycle
+                elif unit == mc.DOUBLE:
+                    cycles = QUARTERS * WARP / gpu.double_per_cycle
+                if unit in found:
+                    found[unit] += cycles * stretch.runs * it.share
+    is_warpgroup = bool(launch.code) and any(
+        it.opcode.endswith("GMMA") for s in launch.code.stretches for it in s.instructions
+    )
+    per_second = 1e12 * (gpu.warpgroup_tflops if is_warpgroup else gpu.tensor_tflops)
+    seconds = sum(
+        operations / per_second * _cost_of(types) for types, operations in launch.products.items()
+    )
+    found[mc.TENSOR] = seconds * 1e9 * gpu.clock_ghz * QUARTERS * gpu.multiprocessors
+    return found
+
+
+def _cost_of(types: str) -> float:
+    """Of a product's operation, in those of 16 bits."""
+    first = types.partition(" ")[0]
+    return {"tf32": 2.0, "e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5, "f64": 15.0}.get(
+        first, 1.0
+    )
+
+
+def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, float], float]:
+    """Cycles of one warp with nobody else there, by what it waits for, and bytes in flight."""
+    reads = [it for it in launch.accesses if it.key[2] == "read" and not it.is_shared]
+    asked = sum(it.asked for it in reads) / max(launch.warps, 1)
+    waits: dict[str, float] = {}
+    if not launch.code:
+        for it in launch.accesses:
+            each = it.requests / launch.warps
+            name = SHARED if it.is_shared else "global memory"
+            cost = gpu.shared_cycles if it.is_shared else caches.latency.get(it.key, 0.0) / 2
+            waits[name] = waits.get(name, 0.0) + each * cost
+        waits["arithmetic"] = _guessed(launch) / launch.warps * gpu.arithmetic_cycles
+        cycles = sum(waits.values())
+        return cycles, waits, asked * min(1.0, gpu.dram_cycles / max(cycles, 1))
+    total = 0.0
+    ready: dict[str, tuple[float, str]] = {}
+    now = 0.0
+    per_warp = 1 / launch.warps
+    for stretch in launch.code.stretches:
+        weight = stretch.runs * per_warp
+        for turn in range(2 if stretch.is_loop and weight > 1 else 1):
+            begin, spent = now, {}
+            for it in stretch.instructions:
+                start = now + 1
+                for register in it.reads:
+                    until, why = ready.get(register, (0.0, ""))
+                    if until > start:
+                        spent[why] = spent.get(why, 0.0) + until - start
+                        start = until
+                if it.opcode == "BAR":
+                    cost = gpu.barrier_cycles + gpu.barrier_cycles_per_warp * launch.threads / WARP
+                    spent[BARRIER] = spent.get(BARRIER, 0.0) + cost
+                    start += cost
+                now = start
+                cycles, why = _latency(it, gpu, caches)
+                for register in it.writes:
+                    ready[register] = (now + cycles * it.share, why)
+            share = weight if not (stretch.is_loop and weight > 1) else (1, weight - 1)[turn]
+            total += share * (now - begin)
+            for why, cycles in spent.items():
+                waits[why] = waits.get(why, 0.0) + share * cycles
+    waits["issue"] = max(0.0, total - sum(waits.values()))
+    return total, waits, asked * min(1.0, gpu.dram_cycles / max(total, 1))
+
+
+def _latency(it: mc.Instruction, gpu: Gpu, caches: _Caches) -> tuple[float, str]:
+    opcode = it.opcode
+    if opcode in ("LDG", "LD", "ATOMG", "ATOM"):
+        return caches.latency.get(it.key, gpu.l2_cycles), "global memory"
+    if opcode in ("LDS", "LDSM", "ATOMS"):
+        return gpu.shared_cycles, SHARED
+    if opcode == "LDL":
+        return gpu.l1_cycles, "local memory"
+    if opcode in ("SHFL", "VOTE"):
+        return gpu.shuffle_cycles, "shuffles"
+    unit, _ = mc.pipe(opcode, it.text)
+    if unit == mc.XU:
+        return gpu.special_cycles, "special functions"
+    if unit == mc.DOUBLE:
+        return gpu.double_cycles, "arithmetic"
+    if opcode in ("HMMA", "IMMA", "DMMA"):
+        return 33.0, "tensor cores"
+    if opcode in ("S2R", "LDC"):
+        return 25.0, "arithmetic"
+    return gpu.arithmetic_cycles, "arithmetic"

@@ -1,0 +1,198 @@
+"""lab.predict: what it counts, what it makes of it, and that it says when it does not know."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+import lab
+from lab.predictor import calibration, gpu, model
+from lab.predictor.measuring import Run
+
+SOURCE = """
+__global__ void copy(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+__global__ void apart(const float* x, float* y, int n) {  // lanes read rows of 32 words
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i % (n / 32) * 32 + i / (n / 32)];
+}
+__global__ void banks(const float* x, float* y, int n, int stride) {
+    __shared__ float s[8192];
+    int i = blockIdx.x * 256 + threadIdx.x, at = threadIdx.x * stride;
+    s[at % 8192] = x[i];
+    __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < 32; k++) sum += s[(at + k) % 8192];
+    y[i] = sum;
+}
+__global__ void few(const float* x, float* y, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+        y[i] = 2 * x[i];
+}
+__global__ void reduce(const int* x, int* y, int n) {
+    __shared__ int s[256];
+    int t = threadIdx.x, i = blockIdx.x * 512 + t;
+    int sum = x[i] + x[i + 256];
+    s[t] = sum;
+    __syncthreads();
+    for (int k = 128; k > 0; k /= 2) {
+        if (t < k) s[t] = sum = sum + s[t + k];
+        __syncthreads();
+    }
+    if (t == 0) y[blockIdx.x] = sum;
+}
+__global__ void last(const float* x, float* y, int* count, int n) {  // the last block sums up
+    __shared__ bool is_last;
+    int i = blockIdx.x * 256 + threadIdx.x;
+    y[i] = x[i];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(count, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (is_last && threadIdx.x == 0) y[0] = n;
+}
+"""
+N = 1 << 24
+US = 1e-6
+RECORDED = Path(__file__).with_name("recorded") / "calibration_h200.csv"
+
+
+def has_nvcc() -> bool:
+    from toolchain import machine
+
+    try:
+        return bool(machine.cuda_tool("nvcc") and machine.cuda_tool("nvdisasm"))
+    except jitload.MissingTool:
+        return False
+
+
+needs_nvcc = pytest.mark.skipif(not has_nvcc(), reason="there is no nvcc to make machine code")
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    file = tmp_path_factory.mktemp("predict") / "predicted.cu"
+    file.write_text(SOURCE)
+    return jitload.load(file, target="cpu")
+
+
+@pytest.fixture(scope="module")
+def x():
+    return torch.zeros(N)
+
+
+@pytest.fixture(scope="module")
+def calls(kernel, x):
+    """Each with the microseconds that it took on an H200, by lab.calibrate's clock."""
+    y, ints = torch.zeros(N), torch.zeros(N, dtype=torch.int32)
+    return {
+        "copy": lambda: kernel.copy[N // 256, 256](x, y, N),
+        "apart": lambda: kernel.apart[N // 256, 256](x, y, N),
+        "banks1": lambda: kernel.banks[N // 256, 256](x, y, N, 1),
+        "banks32": lambda: kernel.banks[N // 256, 256](x, y, N, 32),
+        "one block": lambda: kernel.few[1, 1024](x, y, N),
+        "few threads": lambda: kernel.few[32, 32](x, y, N),
+        "reduce": lambda: kernel.reduce[N // 512, 256](ints, ints.clone(), N),
+    }
+
+
+MEASURED = {"banks1": 168.2, "banks32": 2146, "one block": 5945, "few threads": 6007, "reduce": 44}
+
+
+@pytest.fixture(scope="module")
+def predictions(calls):
+    return {name: lab.predict(call, gpu="H200") for name, call in calls.items()}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", MEASURED)
+def test_wrong_turns_are_predicted_within_30_percent(predictions, name):
+    assert predictions[name].seconds == pytest.approx(MEASURED[name] * US, rel=0.3)
+
+
+def test_a_prediction_says_what_takes_the_time(predictions):
+    assert predictions["banks32"].longest.main == model.CONFLICTS
+    assert predictions["one block"].longest.main == model.LATENCY
+    assert predictions["apart"].seconds > 1.5 * predictions["copy"].seconds
+    for it in predictions.values():
+        assert it.lower < it.seconds < it.upper
+        assert sum(it.parts.values()) == pytest.approx(it.seconds, rel=0.06)
+        assert it.longest.main in str(it)
+
+
+def test_a_sample_of_blocks_stands_for_all(predictions):
+    (launch,) = predictions["copy"].counts.launches
+    assert launch.recorded < launch.blocks == N // 256
+    read, written = launch.accesses
+    assert read.requests == written.requests == N / 32
+    assert predictions["copy"].counts.bytes == 8 * N
+    assert 40 < predictions["copy"].percent_of_copy < 100
+
+
+def test_blocks_that_others_wait_for_run(kernel, x):
+    n = 1 << 21
+    y, count = torch.zeros(n), torch.zeros(1, dtype=torch.int32)
+    prediction = lab.predict(kernel.last[n // 256, 256], x, y, count, n)
+    assert prediction.seconds > 5 * US
+    assert not count.any(), "the caller's tensors stay as they are"
+
+
+def test_without_machine_code_the_interval_is_wider(calls, predictions):
+    guess = lab.predict(calls["reduce"], compile=False)
+    known = predictions["reduce"]
+    assert math.log(guess.upper / guess.lower) > math.log(known.upper / known.lower)
+    assert guess.lower < MEASURED["reduce"] * US < guess.upper
+    assert not guess.certain
+    assert "Measure this" in str(guess)
+    assert "nvcc" in str(guess)
+
+
+def test_a_gpu_that_nobody_measured_is_marked(calls):
+    prediction = lab.predict(calls["copy"], gpu="rtx 4090", compile=False)
+    assert "published" in str(prediction)
+    assert prediction.seconds > 8 * N / 1008e9
+
+
+def test_every_gpu_has_all_constants():
+    assert {"A100", "B200", "H100", "H200", "L4", "RTX 4090", "T4"} <= set(gpu.names())
+    assert [name for name in gpu.names() if gpu.load(name).measured] == ["H200"]
+
+
+def test_an_unknown_gpu_is_refused():
+    with pytest.raises(ValueError, match="there are A100"):
+        lab.predict(print, gpu="H300")
+
+
+def test_a_call_without_kernels_is_refused():
+    with pytest.raises(RuntimeError, match="called no kernel"):
+        lab.predict(torch.zeros, 3)
+
+
+def test_constants_come_from_the_microbenchmarks(tmp_path):
+    """H200.toml is what calibrate makes of the times that were recorded."""
+    with RECORDED.open(newline="") as file:
+        runs = [
+            Run(row["name"], json.loads(row["parameters"]), 1e-6 * float(row["us"]))
+            for row in csv.DictReader(file)
+        ]
+    properties = {"multi_processor_count": 132, "max_threads_per_multi_processor": 2048}
+    properties |= {"L2_cache_size": 60 << 20, "capability": (9, 0)}
+    calibration.write(calibration.constants(runs, properties, 1.98), tmp_path / "H200.toml")
+    assert replace(gpu.load(tmp_path / "H200.toml"), source="") == replace(
+        gpu.load("H200"), source=""
+    )
+
+
+def test_a_figure_shows_the_roofline_and_the_parts(predictions):
+    left, right = predictions["reduce"].plot().axes
+    assert left.get_xscale() == "log"
+    assert "predicted" in right.get_xlabel()
+    assert {bar.get_hatch() for bar in right.patches} == {"///"}
+    assert "<img" in predictions["reduce"]._repr_html_()
