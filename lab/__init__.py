@@ -29,6 +29,7 @@ own ops:
     lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
     lab.live("layer_norm")                                             # follows what is saved
     lab.trial(kernel.forward, x, 0)                                    # in a process of its own
+    lab.audit(softplus, x, reference=F.softplus)                       # every trap, tried on an op
     lab.source(kernel, "forward_naive")                                # from its file, in colours
     lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
     lab.plot_access({"pattern": reads}, threads=8, steps=4)            # who reads what
@@ -54,6 +55,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     measure    error, time, and the tables of both
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
+    auditor    which traps an op falls into: `audit`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
     watcher    a kernel, followed as its files are saved: `live`, `python -m lab watch`
@@ -78,6 +80,8 @@ _HOMES = {
     "Timing": "measure.timing",
     "Trial": "checker.trial",
     "Tuning": "tuner.tuning",
+    "Audit": "auditor.report",
+    "audit": "auditor.run",
     "bytes_moved": "measure.timing",
     "check": "checker.run",
     "compare": "measure.compare",

@@ -1,17 +1,23 @@
-"""`python -m lab watch OP`: see `lab.watcher.terminal`."""
+"""`python -m lab watch OP`, `audit MODULE:FUNCTION`: see `lab.watcher.terminal` and
+`lab.auditor.command`.
+"""
 
+import importlib
 import os
 import sys
 
-from lab.watcher.terminal import watch
+COMMANDS = {"watch": "lab.watcher.terminal:watch", "audit": "lab.auditor.command:main"}
 
 
 def main() -> int:
     """Carry out the command line; returns the exit status."""
-    if sys.argv[1:2] != ["watch"]:
-        print("usage: python -m lab watch OP [options]; --help says which", file=sys.stderr)
+    home = COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if home is None:
+        wanted = "|".join(COMMANDS)
+        print(f"usage: python -m lab {wanted} ...; --help says what follows", file=sys.stderr)
         return 2
-    return watch(sys.argv[2:])
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)(sys.argv[2:])
 
 
 if __name__ == "__main__":

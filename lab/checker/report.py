@@ -308,6 +308,15 @@ class Report:
         lines = self.source(file)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The text of each source and header of the user's that was checked, by its name."""
+        return {
+            name: (build.folder / "sources" / kept).read_text()
+            for build in self._builds
+            for name, kept in build.kept.items()
+        }
+
     def source(self, file: str) -> list[str]:
         """The lines of a source or header that was checked, as it was built."""
         for build in self._builds:

@@ -12,8 +12,10 @@ how long the kernels may take.
 import ast
 import functools
 import shlex
+from collections.abc import Callable
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
@@ -36,15 +38,23 @@ class Checks(Magics):
         %%check [--errors] [--order N] [--threads N] [--seconds S]
         """
         options = _arguments.parse_args(shlex.split(line) if cell is not None else [])
-        tree = ast.parse(self.shell.transform_cell(line if cell is None else cell))
-        call = tree.body[-1].value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        if not isinstance(call, ast.Call):
-            raise UsageError("%%check: wanted is a cell that ends on a call, such as scale(x)")
-        call.args.insert(0, call.func)
-        call.func = ast.copy_location(ast.Name("__check__", ast.Load()), call)
-        before = ast.Module(tree.body[:-1], [])
-        names = self.shell.user_ns
-        exec(compile(before, "<%%check>", "exec"), names)
         checked = functools.partial(check, **vars(options))
-        code = compile(ast.Expression(call), "<%%check>", "eval")
-        return eval(code, names, {"__check__": checked})
+        return last_call(self.shell, "%%check", line if cell is None else cell, checked)
+
+
+def last_call(shell: InteractiveShell, magic: str, cell: str, instead: Callable) -> object:
+    """Run a cell that ends on a call f(x); of that return what `instead(f, x)` does.
+
+    Raises UsageError if it does not end on one.
+    """
+    tree = ast.parse(shell.transform_cell(cell))
+    call = tree.body[-1].value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        raise UsageError(f"{magic}: wanted is a cell that ends on a call, such as scale(x)")
+    call.args.insert(0, call.func)
+    call.func = ast.copy_location(ast.Name("__instead__", ast.Load()), call)
+    before = ast.Module(tree.body[:-1], [])
+    names = shell.user_ns
+    exec(compile(before, f"<{magic}>", "exec"), names)
+    code = compile(ast.Expression(call), f"<{magic}>", "eval")
+    return eval(code, names, {"__instead__": instead})

@@ -6,8 +6,8 @@ there, and calls of that kernel raise its error until its files change: the old 
 its place. The cell itself does run, for rejecting cells would also reject the one that mends.
 reference.py and kernels/NAME.py are followed too: see `lab.notebook.modules`.
 
-`%%cu NAME` compiles a cell: see `lab.notebook.cu_magic`; `%%check` checks one: see
-`lab.notebook.check_magic`.
+`%%cu NAME` compiles a cell: see `lab.notebook.cu_magic`; `%%check` checks one, and `%%audit` tries
+every trap on the op that it calls: see `lab.notebook.check_magic` and `audit_magic`.
 `%unload_ext lab` takes all of this back.
 """
 
@@ -34,6 +34,7 @@ class Extension:
     """What `%load_ext lab` adds to a shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
+        from lab.notebook.audit_magic import Audits
         from lab.notebook.check_magic import Checks
         from lab.notebook.cu_magic import CellKernels
         from lab.notebook.modules import Modules
@@ -41,14 +42,15 @@ class Extension:
         self.modules = Modules()
         self.shell, self.live, self.matchers = shell, LiveBuilds(), _matchers()
         self.places = Cells(shell)
-        self.cells, self.checks = CellKernels(shell, self.live, self.places), Checks(shell)
+        self.cells = CellKernels(shell, self.live, self.places)
+        self.checks, self.audits = Checks(shell), Audits(shell)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
         self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
 
     def start(self) -> None:
         self.modules.note()
-        self.shell.register_magics(self.cells, self.checks)
+        self.shell.register_magics(self.cells, self.checks, self.audits)
         self.shell.events.register("pre_run_cell", self.follow_files)
         self.shell.events.register("post_run_cell", self.say_once)
         self.shell.Completer.custom_matchers.extend(self.matchers)
@@ -61,7 +63,8 @@ class Extension:
         self.shell.events.unregister("post_run_cell", self.say_once)
         del self.shell._showtraceback
         magics = self.shell.magics_manager.magics
-        for kind, name in ("cell", "cu"), ("cell", "cuda"), ("cell", "check"), ("line", "check"):
+        names = {"cell": ("cu", "cuda", "check", "audit"), "line": ("check", "audit")}
+        for kind, name in ((kind, name) for kind in names for name in names[kind]):
             magics[kind].pop(name)
         for matcher in self.matchers:
             self.shell.Completer.custom_matchers.remove(matcher)

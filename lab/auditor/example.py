@@ -1,0 +1,313 @@
+"""One example call of an op, and calls like it: other sizes, types and values.
+
+Sizes that belong together have a letter: those of equal size that the reference refuses to change
+one by one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_LETTER = re.compile(r"(\d*)([a-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call, flat. names: of each leaf, by the function's parameters."""
+
+    leaves: list[Any]
+    spec: TreeSpec
+    names: list[str]
+
+    @classmethod
+    def of(cls, function: Callable, args: tuple, kwargs: dict) -> Call:
+        leaves, spec = tree_flatten((args, kwargs))
+        names = []
+        parameters = _parameters(function)
+        for i, value in enumerate(args):
+            names += _leaf_names(parameters[i] if i < len(parameters) else f"argument {i}", value)
+        for name, value in kwargs.items():
+            names += _leaf_names(name, value)
+        return cls(leaves, spec, names)
+
+    def with_leaves(self, leaves: Sequence[Any]) -> Call:
+        return replace(self, leaves=list(leaves))
+
+    def run(self, function: Callable) -> list[Tensor]:
+        """What the function returns of them: its tensors, in order."""
+        args, kwargs = tree_unflatten(self.leaves, self.spec)
+        return [it for it in tree_flatten(function(*args, **kwargs))[0] if isinstance(it, Tensor)]
+
+    @property
+    def tensors(self) -> list[int]:
+        """The places of the tensors among the leaves."""
+        return [i for i, it in enumerate(self.leaves) if isinstance(it, Tensor)]
+
+    @property
+    def floats(self) -> list[int]:
+        return [i for i in self.tensors if self.leaves[i].is_floating_point()]
+
+    def mapped(self, change: Callable[[Tensor], Tensor], only: Sequence[int] | None = None) -> Call:
+        """The same with tensors changed: all, or those at some places."""
+        places = self.tensors if only is None else only
+        return self.with_leaves(
+            change(it) if i in places else it for i, it in enumerate(self.leaves)
+        )
+
+    def cloned(self) -> Call:
+        """With tensors of its own, laid out alike; what shares memory in one tensor still does."""
+        return self.mapped(clone)
+
+    def to(self, dtype: torch.dtype) -> Call:
+        return self.mapped(lambda t: t.detach().to(dtype), self.floats)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name}={described(it)}" for name, it in zip(self.names, self.leaves, strict=True)
+        )
+
+
+def clone(t: Tensor) -> Tensor:
+    """A copy with the same strides and the same place within its storage."""
+    storage = t.untyped_storage().clone()
+    new = torch.empty(0, dtype=t.dtype, device=t.device)
+    return new.set_(storage, t.storage_offset(), t.shape, t.stride()).requires_grad_(
+        t.requires_grad
+    )
+
+
+def described(value: object) -> str:
+    """A tensor in short, as float32[4, 8]; anything else as Python writes it."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if not value.is_contiguous():
+        text += f" with strides {list(value.stride())}"
+    elif value.storage_offset():
+        text += f" {value.storage_offset() * value.element_size()} bytes into its storage"
+    return text
+
+
+def _parameters(function: Callable) -> list[str]:
+    schema = getattr(function, "_schema", None) or getattr(
+        getattr(function, "default", None), "_schema", None
+    )
+    if schema is not None:
+        return [it.name for it in schema.arguments]
+    try:
+        kinds = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [it.name for it in kinds if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
+
+
+def _leaf_names(name: str, value: object) -> list[str]:
+    count = len(tree_flatten(value)[0])
+    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+
+
+@dataclass
+class Example:
+    """What one call tells of an op.
+
+    call: the example itself. letters: of each tensor's place, the letter of each dimension, with a
+    factor, or None where it stays. sizes: the example's. limits: of integers, the letter or the
+    number that they stay below. takes: types that the reference takes.
+    """
+
+    call: Call
+    reference: Callable
+    letters: dict[int, list[tuple[int, str] | None]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    limits: dict[int, str | int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, call: Call, reference: Callable, shapes: dict[str, str] | None = None) -> Example:
+        """shapes: each tensor's shape in letters, as reference.py has it; else the sizes tell."""
+        example = cls(call, reference)
+        if shapes is None:
+            example._tie_equal_sizes()
+            example._untie()
+        else:
+            example._read(shapes)
+        example._find_limits()
+        return example
+
+    # ---- letters
+
+    def _read(self, shapes: dict[str, str]) -> None:
+        for i in self.call.tensors:
+            t, name = self.call.leaves[i], self.call.names[i]
+            text = shapes.get(name, "").partition(",")[0]
+            parts = [_LETTER.fullmatch(it) for it in text.split()]
+            if len(parts) != t.dim() or None in parts:
+                raise ValueError(f"shapes: {name} has the shape {list(t.shape)}, not {text!r}")
+            self.letters[i] = [(int(it[1] or 1), it[2]) for it in parts]
+            for (factor, letter), size in zip(self.letters[i], t.shape, strict=True):
+                if self.sizes.setdefault(letter, size // factor) * factor != size:
+                    raise ValueError(f"shapes: {letter} is {self.sizes[letter]}; {name} has {size}")
+            limit = re.search(r"< (\w+)", shapes.get(name, ""))
+            if limit:
+                self.limits[i] = limit[1]
+
+    def _tie_equal_sizes(self) -> None:
+        for i in self.call.tensors:
+            self.letters[i] = [(1, f"n{size}") for size in self.call.leaves[i].shape]
+            self.sizes |= {f"n{size}": size for size in self.call.leaves[i].shape}
+
+    def _untie(self) -> None:
+        """A dimension that the reference lets change alone has a letter of its own; one that does
+        not change, even with all of its size, has none."""
+        for i in self.call.tensors:
+            for place, size in enumerate(self.call.leaves[i].shape):
+                shared = sum(p[1] == f"n{size}" for ps in self.letters.values() for p in ps if p)
+                if size < 2 or shared < 2:
+                    continue
+                before = self.letters[i][place]
+                letter = f"m{i}_{place}"
+                self.letters[i][place] = (1, letter)
+                self.sizes[letter] = size
+                if not self._accepts({letter: size + 1}):
+                    self.letters[i][place] = before
+                    del self.sizes[letter]
+        for letter, size in list(self.sizes.items()):
+            used = any(p and p[1] == letter for ps in self.letters.values() for p in ps)
+            if used and not self._accepts({letter: size + 1}):
+                for places in self.letters.values():
+                    places[:] = [None if p and p[1] == letter else p for p in places]
+                used = False
+            if not used:
+                del self.sizes[letter]
+
+    def _accepts(self, sizes: dict[str, int]) -> bool:
+        return self.draw(sizes, check=True) is not None
+
+    def _find_limits(self) -> None:
+        """Integers stay below the smallest size that is above all of them: they may index it."""
+        for i in self.call.tensors:
+            t = self.call.leaves[i]
+            if i in self.limits or t.is_floating_point() or t.dtype == torch.bool or not t.numel():
+                continue
+            largest = int(t.max())
+            own = {p[1] for p in self.letters[i] if p}
+            above = sorted(
+                (size, letter)
+                for letter, size in self.sizes.items()
+                if size > largest and letter not in own
+            )
+            self.limits[i] = above[0][1] if above and largest >= 0 else largest + 1
+
+    # ---- calls
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the first tensor of floats."""
+        floats = self.call.floats
+        return self.call.leaves[floats[0]].dtype if floats else torch.float32
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its tensors of floats have several types: then they keep their own."""
+        return len({self.call.leaves[i].dtype for i in self.call.floats}) > 1
+
+    def draw(
+        self,
+        sizes: dict[str, int] | None = None,
+        dtype: torch.dtype | None = None,
+        seed: int = 0,
+        scale: float = 1.0,
+        offset: float = 0.0,
+        check: bool = False,
+    ) -> Call | None:
+        """A call of other sizes and random values, about as large as the example's.
+
+        scale, offset: of the floats, besides. check: None where the reference refuses it.
+        """
+        sizes = self.sizes | (sizes or {})
+        dice = torch.Generator().manual_seed(seed)
+        leaves = list(self.call.leaves)
+        for i in self.call.tensors:
+            leaves[i] = self._tensor(i, sizes, dtype, dice, scale, offset)
+        call = self.call.with_leaves(leaves)
+        if not check:
+            return call
+        for attempt in (call, self._with_numbers(call, sizes)):
+            try:
+                with torch.no_grad():
+                    attempt.cloned().run(self.reference)
+            except Exception:
+                continue
+            return attempt
+        return None
+
+    def _tensor(
+        self,
+        place: int,
+        sizes: dict[str, int],
+        dtype: torch.dtype | None,
+        dice: torch.Generator,
+        scale: float,
+        offset: float,
+    ) -> Tensor:
+        like = self.call.leaves[place]
+        shape = [
+            size if p is None else p[0] * sizes[p[1]]
+            for p, size in zip(self.letters[place], like.shape, strict=True)
+        ]
+        if like.dtype == torch.bool:
+            return torch.randint(2, shape, generator=dice).bool().to(like.device)
+        if not like.is_floating_point():
+            limit = self.limits.get(place, 1)
+            limit = sizes[limit] if isinstance(limit, str) else limit
+            low = int(like.min()) if like.numel() and int(like.min()) < 0 else 0
+            low = low if low > -2 else 0  # -100 and the like stand for "ignore": not drawn
+            drawn = torch.randint(min(low, 0), max(limit, 1), shape, generator=dice)
+            return drawn.to(like.dtype).to(like.device)
+        dtype = like.dtype if dtype is None or self.mixed else dtype
+        values = like.detach().double()
+        values = values[values.isfinite()]
+        spread = float(values.std()) if values.numel() > 1 else 1.0
+        spread = (
+            spread
+            if spread > 1e-6
+            else max(abs(float(values.mean())), 1.0)
+            if values.numel()
+            else 1.0
+        )
+        middle = float(values.mean()) if values.numel() else 0.0
+        noise = torch.randn(shape, dtype=torch.float64, generator=dice)
+        size, shift = torch.rand(2, dtype=torch.float64, generator=dice).tolist()
+        drawn = middle + spread * ((0.5 + size) * noise + (2 * shift - 1))
+        if values.numel() and bool((values >= 0).all()):
+            drawn = drawn.abs()
+            if bool((values <= 1).all()):
+                drawn = drawn % 1.0
+        return (drawn * scale + offset).to(dtype).to(like.device)
+
+    def _with_numbers(self, call: Call, sizes: dict[str, int]) -> Call:
+        """With the new size for each whole number among the arguments that is one of its."""
+        new = {self.sizes[letter]: size for letter, size in sizes.items() if letter in self.sizes}
+        return call.with_leaves(
+            new.get(it, it) if type(it) is int and it > 1 else it for it in call.leaves
+        )
+
+    def elements(self, sizes: dict[str, int]) -> int:
+        """Of all tensors together."""
+        sizes = self.sizes | sizes
+        return sum(
+            math.prod(
+                size if p is None else p[0] * sizes[p[1]]
+                for p, size in zip(self.letters[i], self.call.leaves[i].shape, strict=True)
+            )
+            for i in self.call.tensors
+        )

@@ -1,0 +1,265 @@
+"""Traps of PyTorch: schemas, fake tensors, torch.compile, autocast, threads, copies, devices."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import pickle
+import threading
+import warnings
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lab.auditor import cases
+from lab.auditor.example import Call
+from lab.auditor.judging import with_gradients
+from lab.auditor.subject import Found, NotRun, Refused, Subject
+
+PYTORCHS = ("aten", "prim", "prims", "profiler", "debugprims", "c10d", "inductor")
+
+
+class _Ops(TorchDispatchMode):
+    """Notes each call of an op that is not PyTorch's own, with copies of its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[tuple[torch._ops.OpOverload, list, dict]] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace not in PYTORCHS:
+            taken = [it.detach().clone() if isinstance(it, Tensor) else it for it in args]
+            self.noted.append((op, taken, dict(kwargs or {})))
+        return op(*args, **(kwargs or {}))
+
+
+def _call(subject: Subject, dtype: torch.dtype | None = None, seed: int = 91) -> Call:
+    small = {letter: min(size, 8) for letter, size in subject.example.sizes.items()}
+    found = subject.example.draw(small, dtype, subject.seed + seed, check=True)
+    return found or subject.example.call
+
+
+def _ops(subject: Subject) -> list[tuple[torch._ops.OpOverload, list, dict]]:
+    dtype = torch.float64 if torch.float64 in subject.dtypes else None
+    call = _call(subject, dtype)
+    with _Ops() as ops, subject.speaking(call):
+        if subject.has_gradient:
+            with_gradients(subject.function, call.cloned(), subject.arriving(call))
+        call.cloned().run(subject.function)
+    ops.noted = [it for it in ops.noted if it[0].namespace not in PYTORCHS]
+    if not ops.noted:
+        raise NotRun("it calls no op of torch.library's: PyTorch sees a plain function")
+    unique = {it[0]: it for it in reversed(ops.noted)}
+    return list(unique.values())
+
+
+def opcheck(subject: Subject) -> str:
+    """torch.library.opcheck of each op that it calls: schema, autograd, fake tensors, dynamic."""
+    ops = _ops(subject)
+    for number, (op, args, kwargs) in enumerate(ops):
+        leads = subject.has_gradient and number == len(ops) - 1
+        args = [
+            it.requires_grad_()
+            if leads and isinstance(it, Tensor) and it.is_floating_point()
+            else it
+            for it in args
+        ]
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), _quiet():
+                torch.library.opcheck(op, tuple(args), kwargs)
+        except Exception as error:
+            said = " ".join(str(error).split())
+            raise Found(f"opcheck of {op}: {said[:300]}", _call(subject)) from None
+    return ", ".join(sorted(str(op) for op, _, _ in ops))
+
+
+@contextlib.contextmanager
+def _quiet():
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def fake(subject: Subject) -> str:
+    """Fake tensors of its results agree in shape, type and strides."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    call, sizes = _call(subject), {it: 5 + n for n, it in enumerate(subject.example.sizes)}
+    other = subject.example.draw(sizes, None, subject.seed, check=True) or call
+    for changed in (call, other, call.mapped(cases.transposed)):
+        with subject.speaking(changed), torch.no_grad():
+            real = changed.cloned().run(subject.function)
+        with FakeTensorMode() as mode, torch.no_grad(), _quiet():
+            try:
+                given = changed.mapped(mode.from_tensor)
+                faked = given.run(subject.function)
+            except Exception as error:
+                return f"refused: {str(error).partition(chr(10))[0][:120]}"
+        for number, (a, b) in enumerate(zip(real, faked, strict=True)):
+            for what in ("shape", "dtype", "stride"):
+                mine, theirs = (getattr(t, what) for t in (a, b))
+                mine, theirs = (it() if callable(it) else it for it in (mine, theirs))
+                if mine != theirs:
+                    raise Found(
+                        f"output {number} has {what} {mine}; its fake has {theirs}", changed
+                    )
+    return ""
+
+
+def compiled(subject: Subject) -> str:
+    """torch.compile with fullgraph and dynamic shapes: the same, or refused."""
+    torch.compiler.reset()
+    function = torch.compile(subject.function, fullgraph=True, dynamic=True, backend="aot_eager")
+    try:
+        for seed, size in ((92, 8), (93, 5)):
+            small = {letter: min(s, size) for letter, s in subject.example.sizes.items()}
+            call = subject.example.draw(small, None, subject.seed + seed, check=True)
+            if call is None:
+                continue
+            grads = subject.arriving(call) if subject.has_gradient else []
+            with _quiet():
+                try:
+                    if grads:
+                        got = with_gradients(function, call.cloned(), grads)
+                    else:
+                        with torch.no_grad():
+                            outputs = call.cloned().run(function)
+                        from lab.auditor.judging import named
+
+                        got = named(outputs)
+                except Exception as error:
+                    said = " ".join(str(error).split())
+                    return f"refused: {said[:120]}"
+            for it in subject.judgements(call, got, grads):
+                if it.wrong:
+                    raise Found(f"compiled, {it}", call)
+    finally:
+        torch.compiler.reset()
+    return ""
+
+
+def autocast(subject: Subject) -> str:
+    """Inside torch.autocast, also with inputs of two types, as behind a matrix product."""
+    if not subject.example.call.floats:
+        raise NotRun("it takes no floats")
+    kind = torch.device(subject.example.call.leaves[subject.example.call.floats[0]].device).type
+    call = _call(subject, torch.float32)
+    mixed = call.mapped(lambda t: t.bfloat16(), call.floats[:1])
+    refusal = ""
+    for given in (call, mixed) if len(call.floats) > 1 else (call,):
+        try:
+            with torch.autocast(kind, torch.bfloat16), subject.speaking(given), torch.no_grad():
+                got = given.cloned().run(subject.function)
+        except Refused as error:
+            refusal = str(error)
+            continue
+        with torch.no_grad():
+            want = given.mapped(lambda t: t.double(), given.floats).run(subject.reference)
+        for number, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            if not mine.is_floating_point():
+                continue
+            slack = 0.1 * (1 + float(theirs.abs().max())) if theirs.numel() else 0.0
+            if mine.shape != theirs.shape or not torch.allclose(
+                mine.double(), theirs.double(), rtol=0.1, atol=slack, equal_nan=True
+            ):
+                raise Found(f"output {number} is wrong inside torch.autocast", given)
+    return f"refused: {refusal}" if refusal else ""
+
+
+def wrong_inputs(subject: Subject) -> str:
+    """What the reference refuses: another size of one tensor, another type. Refused, too."""
+    call = _call(subject)
+    for place in call.tensors:
+        t = call.leaves[place]
+        others = [t[..., :-1]] if t.dim() and t.shape[-1] > 1 else []
+        others += [t[:-1]] if t.dim() > 1 and t.shape[0] > 1 else []
+        for other in others:
+            given = call.with_leaves(
+                other.contiguous() if i == place else it for i, it in enumerate(call.leaves)
+            )
+            try:
+                given.cloned().run(subject.reference)
+            except Exception:
+                _must_refuse(subject, given, f"{call.names[place]} of shape {list(other.shape)}")
+    return ""
+
+
+def _must_refuse(subject: Subject, call: Call, what: str) -> None:
+    try:
+        subject.results(call)
+    except Refused:
+        return
+    except Found as found:
+        found.note = True
+        raise
+    raise Found(f"{what} is taken, which the reference refuses", call, note=True)
+
+
+def modes(subject: Subject) -> str:
+    """inference_mode and no_grad, and inputs that are made in inference mode."""
+    call = _call(subject)
+    want = subject.results(call)
+    try:
+        with torch.inference_mode(), subject.speaking(call):
+            got = call.cloned().run(subject.function)
+    except Refused as error:
+        raise Found(f"refused in torch.inference_mode alone: {error}", call) from None
+    for mine, theirs in zip(got, want.values(), strict=True):
+        if not torch.equal(mine.nan_to_num(), theirs.nan_to_num()):
+            raise Found("another result in torch.inference_mode", call)
+    return ""
+
+
+def copies(subject: Subject) -> str:
+    """A deep copy and, where it can be pickled, what is unpickled: the same results."""
+    call = _call(subject)
+    want = subject.results(call)
+    ways = {"a deep copy": lambda f: copy.deepcopy(f)}
+    ways["what is unpickled"] = lambda f: pickle.loads(pickle.dumps(f))
+    said = []
+    for what, way in ways.items():
+        try:
+            other = way(subject.function)
+        except Exception as error:
+            said.append(f"{what}: {type(error).__name__}")
+            continue
+        with subject.speaking(call), torch.no_grad():
+            got = call.cloned().run(other)
+        for mine, theirs in zip(got, want.values(), strict=True):
+            if not torch.equal(mine.nan_to_num(), theirs.nan_to_num()):
+                raise Found(f"{what} gives another result", call)
+    return f"refused: {', '.join(said)}" if said else ""
+
+
+def threads(subject: Subject) -> str:
+    """Four threads with inputs of their own do not disturb each other."""
+    calls = [_call(subject, seed=95 + n) for n in range(4)]
+    want = [subject.results(call) for call in calls]
+    wrong: list[str] = []
+
+    def work(turn: int) -> None:
+        for _ in range(10):
+            try:
+                got = subject.results(calls[turn])
+            except Exception as error:
+                wrong.append(str(error))
+                return
+            for name, mine in got.items():
+                if not torch.equal(mine.nan_to_num(), want[turn][name].nan_to_num()):
+                    wrong.append(f"{name} is another one beside calls of other threads")
+
+    workers = [threading.Thread(target=work, args=(turn,)) for turn in range(4)]
+    for it in workers:
+        it.start()
+    for it in workers:
+        it.join()
+    if wrong:
+        raise Found(wrong[0], calls[0])
+    return ""

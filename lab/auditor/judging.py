@@ -1,0 +1,165 @@
+"""Whether results are right: their error against float64 beside PyTorch's own in the same type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lab.auditor.example import Call
+from lab.measure.error import absolute_error
+
+TIMES, HALVES = 3, 4  # of PyTorch's error, and of halves of an ULP of the largest: about right
+WRONG = 8  # times as much: certainly wrong
+
+Results = dict[str, Tensor]
+
+
+class NoGradient(Exception):
+    """The results lead to no gradient."""
+
+
+def results(function: Callable, call: Call) -> Results:
+    """What the function returns: "output", or "output 0" and so on."""
+    with torch.no_grad():
+        found = call.run(function)
+    return named(found)
+
+
+def named(outputs: list[Tensor]) -> Results:
+    if len(outputs) == 1:
+        return {"output": outputs[0].detach()}
+    return {f"output {i}": it.detach() for i, it in enumerate(outputs)}
+
+
+def with_gradients(
+    function: Callable,
+    call: Call,
+    arriving: list[Tensor],
+    wanted: list[int] | None = None,
+    dispose: Callable[[Call], None] | None = None,
+) -> Results:
+    """The same, and "gradient of x" for each input of floats; of those places that are wanted.
+
+    arriving: at each output of floats. dispose: called with the inputs between the two passes.
+    Raises NoGradient where the outputs do not lead back.
+    """
+    wanted = call.floats if wanted is None else wanted
+    leaves = call.mapped(lambda t: t.detach().requires_grad_(), wanted)
+    outputs = leaves.run(function)
+    ends = [y for y in outputs if y.is_floating_point()]
+    given = [(y, g) for y, g in zip(ends, arriving, strict=False) if _is_recorded(y)]
+    if not given:
+        raise NoGradient("its results lead to no gradient")
+    if dispose:
+        dispose(leaves)
+    grads = torch.autograd.grad(
+        [y for y, _ in given],
+        [leaves.leaves[i] for i in wanted],
+        [g.to(y.dtype) for y, g in given],
+        allow_unused=True,
+    )
+    found = named(outputs)
+    for i, grad in zip(wanted, grads, strict=True):
+        x = leaves.leaves[i]
+        found[f"gradient of {call.names[i]}"] = torch.zeros_like(x) if grad is None else grad
+    return found
+
+
+def _is_recorded(y: Tensor) -> bool:
+    """PyTorch marks what lacks a gradient by a node that only warns."""
+    return y.grad_fn is not None and not y.grad_fn.name().endswith("NotImplemented")
+
+
+def noise(outputs: list[Tensor], seed: int = 0) -> list[Tensor]:
+    """Gradients to arrive at the outputs of floats."""
+    dice = torch.Generator().manual_seed(seed + 1)
+    return [
+        torch.randn(y.shape, dtype=torch.float64, generator=dice).to(y.dtype).to(y.device)
+        for y in outputs
+        if y.is_floating_point()
+    ]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One result: how far off, how far it may be, and an element of it.
+
+    tells: whether zeros, or one number everywhere, would be found wrong by the same measure.
+    """
+
+    name: str
+    off: float
+    allowed: float
+    pytorchs: float
+    tells: bool
+    place: str
+
+    @property
+    def wrong(self) -> bool:
+        return not self.off <= WRONG * self.allowed
+
+    @property
+    def worse(self) -> bool:
+        return not self.off <= self.allowed
+
+    def __str__(self) -> str:
+        if math.isnan(self.off):
+            return f"{self.name}: {self.place}"
+        return (
+            f"{self.name} is off by {self.off:.3g}, PyTorch by {self.pytorchs:.3g};"
+            f" {self.allowed:.3g} is allowed: {self.place}"
+        )
+
+
+def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor) -> Judgement:
+    """truth: the reference's in float64. bar: its in the type of `got`, or, of float64, in float32;
+    bar_truth: the truth of that one."""
+    if got.shape != truth.shape:
+        place = f"it has the shape {list(got.shape)}; wanted is {list(truth.shape)}"
+        return Judgement(name, math.nan, 0, 0, True, place)
+    if not truth.numel():
+        return Judgement(name, 0, 0, 0, False, "")
+    if not got.is_floating_point():
+        return _judged_integers(name, got, truth, bar)
+    if not bar.is_floating_point():
+        bar, bar_truth = bar.to(got.dtype), bar_truth.double()
+    eps = torch.finfo(got.dtype).eps
+    scale = eps / torch.finfo(bar.dtype).eps if bar.dtype != got.dtype else 1.0
+    theirs = scale * absolute_error(bar, bar_truth.double())
+    off = absolute_error(got, truth.double())
+    same_as_pytorch = (got == bar.to(got.dtype)) | (got.isnan() & bar.isnan())
+    overflowed = ~bar.isfinite() & truth.isfinite()  # of PyTorch in this type: no measure
+    off = off.masked_fill(same_as_pytorch | overflowed, 0)
+    finite = truth[truth.isfinite()].double()
+    largest = finite.abs().max().item() if finite.numel() else 0.0
+    largest = min(largest, torch.finfo(got.dtype).max)
+    unit = max(_power(largest) * eps, torch.finfo(got.dtype).smallest_normal * eps) / 2
+    bound = theirs[theirs.isfinite()]
+    pytorchs = bound.max().item() if bound.numel() else 0.0
+    allowed = TIMES * pytorchs + HALVES * unit
+    at = int(off.flatten().argmax())
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), got.shape))
+    found, wanted = got[place].item(), truth[place].item()
+    said = f"[{', '.join(map(str, place))}] is {found:.6g}, wanted {wanted:.6g}"
+    middle = (finite.max() - finite.min()).item() / 2 if finite.numel() else 0.0
+    tells = min(largest, middle) > WRONG * allowed
+    return Judgement(name, off.max().item(), allowed, pytorchs, tells, said)
+
+
+def _judged_integers(name: str, got: Tensor, truth: Tensor, bar: Tensor) -> Judgement:
+    wrong = (got != truth.to(got.dtype)) & (got != bar.to(got.dtype))
+    count = int(wrong.sum())
+    at = int(wrong.flatten().int().argmax())
+    found, wanted = got.flatten()[at].item(), truth.flatten()[at].item()
+    place = f"{count} elements differ, the first [{at}]: {found}, wanted {wanted}"
+    tells = truth.numel() > 1 and bool((truth != truth.flatten()[0]).any())
+    return Judgement(name, float(count), 0, 0, tells, place if count else "")
+
+
+def _power(largest: float) -> float:
+    """The power of two below it."""
+    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 0.0

@@ -1,0 +1,278 @@
+"""Traps of numbers: error, sizes, types, scales, special values."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lab.auditor import cases
+from lab.auditor.example import Call
+from lab.auditor.judging import Judgement
+from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
+
+LARGEST = 1 << 18  # elements of a call that sizes are drawn for
+
+
+def error(subject: Subject) -> str:
+    """Draws of the example's sizes, in each type: until zeros and constants would be found out."""
+    telling: set[str] = set()
+    known: set[str] = set()
+    worst: list[Judgement] = []
+    for dtype in subject.dtypes:
+        for seed, scale in itertools.product(range(3), (1.0, 4.0)):
+            call = _drawn(subject, {}, dtype, seed, scale)
+            if call is None:
+                continue
+            for it in subject.must_be_right(call, subject.has_gradient and _in_range(call)):
+                known.add(it.name)
+                telling |= {it.name} if it.tells else set()
+                worst += [it] if it.worse else []
+            if telling == known and seed:
+                break
+    if worst:
+        most = max(worst, key=lambda it: it.off / it.allowed if it.allowed else 0)
+        raise Found(f"less exact than PyTorch: {most}", subject.example.call, note=True)
+    types = ", ".join(str(it).removeprefix("torch.") for it in subject.dtypes)
+    blind = sorted(known - telling)
+    said = f"in {types}"
+    if blind:
+        said += f"; a constant would pass for {', '.join(blind)} here: the reference's is about one"
+    return said
+
+
+def _in_range(call: Call) -> bool:
+    return all(bool(call.leaves[i].isfinite().all()) for i in call.floats)
+
+
+def _drawn(
+    subject: Subject,
+    sizes: dict[str, int],
+    dtype: torch.dtype | None,
+    seed: int,
+    scale: float = 1.0,
+    offset: float = 0.0,
+) -> Call | None:
+    return subject.example.draw(
+        sizes, dtype, subject.seed + 1000 * seed + 7, scale, offset, check=True
+    )
+
+
+def sizes(subject: Subject) -> Iterator[dict[str, int]]:
+    """Sizes around the example's, few elements first: one letter at a time, then all at random."""
+    letters = subject.example.sizes
+    small = {letter: min(size, 3) for letter, size in letters.items()}
+    found = [small | {letter: n} for letter in letters for n in cases.SIZES + cases.LARGE_SIZES]
+    dice = random.Random(subject.seed)
+    found += [{it: dice.choice(cases.SIZES) for it in letters} for _ in range(24)]
+    found.sort(key=subject.example.elements)
+    return (it for it in found if subject.example.elements(it) <= LARGEST)
+
+
+def shapes(subject: Subject) -> str:
+    """Odd, prime, powers of two plus and minus one, 1, beyond one block: in two types."""
+    if not subject.example.sizes:
+        raise NotRun("the reference takes no other sizes than the example's")
+    tried = refused = 0
+    why = ""
+    drawn = (
+        call
+        for n, given in enumerate(sizes(subject))
+        for dtype in (subject.dtypes[n % 2 % len(subject.dtypes)],)
+        if (call := _drawn(subject, given, dtype, n)) is not None
+    )
+    for call in subject.until(drawn):
+        try:
+            subject.must_be_right(call, subject.has_gradient)
+            tried += 1
+        except Refused as error:
+            refused, why = refused + 1, str(error)
+    if not tried and refused:
+        return f"{refused} shapes refused: {why}"
+    return f"{tried} shapes" + (f", {refused} refused: {why}" if refused else "")
+
+
+def empty(subject: Subject) -> str:
+    """A size of 0."""
+    return _few(subject, ({letter: 0} for letter in subject.example.sizes), "empty tensors")
+
+
+def grid(subject: Subject) -> str:
+    """More rows than a grid has blocks in y and z."""
+    small = {letter: min(size, 2) for letter, size in subject.example.sizes.items()}
+    many = [small | {letter: cases.MANY_ROWS} for letter in small]
+    many = [it for it in many if subject.example.elements(it) <= 4 * LARGEST]
+    return _few(subject, iter(many), "sizes beyond 65535")
+
+
+def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:
+    tried, why = 0, ""
+    for each in given:
+        if (call := _drawn(subject, each, None, 1)) is None:
+            continue
+        try:
+            subject.must_be_right(call, subject.has_gradient)
+            tried += 1
+        except Refused as error:
+            why = str(error)
+    if not tried and not why:
+        raise NotRun(f"the reference takes no {what}")
+    return f"{tried} of them" if tried else f"refused: {why}"
+
+
+def scales(subject: Subject) -> str:
+    """Small, large, and far from zero."""
+    tried = 0
+    for scale, offset in itertools.product(cases.SCALES, cases.OFFSETS):
+        call = _drawn(subject, {}, None, 2, scale, offset)
+        if call is not None and subject.example.call.floats:
+            try:
+                subject.must_be_right(call, subject.has_gradient)
+                tried += 1
+            except Refused:
+                continue
+    if not tried:
+        raise NotRun("it takes no floats")
+    return f"{tried} scales and offsets"
+
+
+def special(subject: Subject) -> str:
+    """NaN, infinities, zeros and subnormal numbers: as PyTorch has it, in this type or float64."""
+    example = subject.example
+    if not example.call.floats:
+        raise NotRun("it takes no floats")
+    for dtype in subject.dtypes[:2]:
+        for place in example.call.floats:
+            rows = [[v] for v in cases.special_values(dtype)] + list(cases.SPECIAL_ROWS)
+            for values in rows:
+                call = _drawn(subject, {}, dtype, 3)
+                if call is None or not call.leaves[place].numel():
+                    continue
+                flat = call.leaves[place].view(-1)
+                flat[: len(values)] = flat.new_tensor(values[: flat.numel()])
+                _same_kind(subject, call)
+    return ""
+
+
+def _same_kind(subject: Subject, call: Call) -> None:
+    try:
+        got = subject.results(call)
+    except Refused:
+        return
+    wants = [_reference(subject, call), _reference(subject, call.to(torch.float64))]
+    for name, y in got.items():
+        if not y.is_floating_point() or any(name not in want for want in wants):
+            continue
+        theirs = [want[name] for want in wants if want[name].shape == y.shape]
+        if len(theirs) < 2 or not theirs[0].is_floating_point():
+            continue
+        nan = torch.stack([it.isnan() for it in theirs])
+        agreed = nan.all(0) | ~nan.any(0)
+        wrong = agreed & (y.isnan() != nan[0])
+        infinite = theirs[0].isinf() & theirs[1].to(y.dtype).isinf()
+        wrong |= infinite & ~nan.any(0) & (y != theirs[0])
+        finite = theirs[0].isfinite() & theirs[1].to(y.dtype).isfinite()
+        wrong |= finite & y.isinf() & (theirs[0].abs() < torch.finfo(y.dtype).max / 16)
+        if wrong.any():
+            at = int(wrong.flatten().int().argmax())
+            mine, wanted = (it.flatten()[at].item() for it in (y, theirs[0]))
+            said = f"{name}[{at}] is {mine}, PyTorch's {wanted}"
+            raise Found(f"{said}, where an input has {_odd(call)}", call)
+
+
+def _odd(call: Call) -> str:
+    values = [v for i in call.floats for v in call.leaves[i].flatten()[:2].tolist()]
+    return ", ".join(f"{v:g}" for v in values[:2])
+
+
+def _reference(subject: Subject, call: Call) -> dict[str, Tensor]:
+    from lab.auditor.judging import results
+
+    return results(subject.reference, call.cloned())
+
+
+def tiny(subject: Subject) -> str:
+    """Subnormal numbers and the smallest normal ones do not become zero or NaN."""
+    if not subject.example.call.floats:
+        raise NotRun("it takes no floats")
+    call = _drawn(subject, {}, None, 4)
+    if call is None:
+        raise NotRun("the reference refuses such a call")
+    tiny = 8 * torch.finfo(subject.example.dtype).tiny
+
+    def small(t: Tensor) -> Tensor:
+        return t * (tiny / max(float(t.abs().max()), 1e-30)) if t.numel() else t
+
+    call = call.mapped(small, call.floats[:1])
+    try:
+        subject.must_be_right(call)
+    except Refused as error:
+        return f"refused: {error}"
+    return ""
+
+
+def same_bits(subject: Subject) -> str:
+    """Three runs in memory that held something else."""
+    runs = []
+    call = _drawn(subject, {}, None, 5) or subject.example.call
+    arriving = subject.arriving(call) if subject.has_gradient else []
+    for turn in range(4):
+        junk = [torch.full((1 << 12,), float(turn)) for _ in range(4)]
+        runs.append(subject.with_gradients(call, arriving) if arriving else subject.results(call))
+        del junk
+    for name, first in runs[0].items():
+        for other in runs[1:]:
+            if not _equal(first, other[name]):
+                raise Found(f"{name} has other bits on another run of the same call", call)
+    return ""
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(
+        a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)
+    )
+
+
+def unwritten(subject: Subject) -> str:
+    """Outputs and workspaces that hold NaN before: every element is written before it is read."""
+    tried = 0
+    for given in itertools.islice(sizes(subject), 4, 40, 6):
+        call = _drawn(subject, given, None, 6)
+        if call is None:
+            continue
+        arriving = subject.arriving(call) if subject.has_gradient else []
+        try:
+            with poisoned():
+                got = subject.with_gradients(call, arriving) if arriving else subject.results(call)
+        except Refused:
+            continue
+        for it in subject.judgements(call, got, arriving):
+            if it.wrong:
+                raise Found(f"with NaN in fresh memory {it}", call)
+        tried += 1
+    return f"{tried} shapes"
+
+
+def parameters(subject: Subject) -> str:
+    """Numbers among the arguments: others than the example's, and a whole one for a float."""
+    call = subject.example.call
+    floats = [i for i, it in enumerate(call.leaves) if type(it) is float]
+    if not floats:
+        raise NotRun("it takes no float besides tensors")
+    for place, value in itertools.product(floats, (2, 0.1, 1 / 3, 3e-3)):
+        other = call.with_leaves(value if i == place else it for i, it in enumerate(call.leaves))
+        try:
+            other.cloned().run(subject.reference)
+        except Exception:
+            continue
+        try:
+            subject.must_be_right(other)
+        except Refused as error:
+            if isinstance(value, float):
+                raise Found(f"{call.names[place]}={value!r} is refused: {error}", other) from None
+    return ""

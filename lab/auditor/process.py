@@ -1,0 +1,141 @@
+"""An audit in a process of its own: one that crashes or hangs is a row, and another goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import cloudpickle
+import torch
+
+import jitload
+from lab.auditor.report import NOT_RUN, Row
+
+START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
+BUILDS = 240.0  # that the first trap may take longer, for what it compiles
+
+
+def run_apart(request: tuple, keys: list[str], seconds: float) -> tuple[list[Row], list[str]]:
+    """The rows of the traps, and notes.
+
+    Raises TypeError, PicklingError or AttributeError where the request cannot be sent, and
+    ImportError where the other process cannot read it.
+    """
+    from lab.auditor.run import ended
+    from lab.auditor.traps import TRAPS
+
+    by_key = {it.key: it for it in TRAPS}
+    rows: dict[str, Row] = {}
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="audit-") as name:
+        folder = Path(name)
+        torch.save(request, folder / "request.pt", pickle_module=cloudpickle)
+        crashes = 0
+        while missing := [key for key in keys if key not in rows]:
+            (folder / "keys").write_text("\n".join(missing))
+            (folder / "rows").write_text("")
+            how = _run(folder, seconds)
+            for line in (folder / "rows").read_text().splitlines():
+                key, _, said = line.partition("\t")
+                with contextlib.suppress(ValueError):
+                    rows[key] = Row(**json.loads(said))
+            if (folder / "notes").exists():
+                notes = json.loads((folder / "notes").read_text())
+            if not how:
+                break
+            if not (folder / "begun").exists():
+                raise ImportError(_tail(folder) or how)
+            running = (folder / "running").read_text() if (folder / "running").exists() else ""
+            if running in by_key and running not in rows:
+                rows[running] = ended(by_key[running], how)
+                crashes += 1
+            elif running not in by_key:
+                raise ImportError(how)
+            if crashes > 6:
+                for key in keys:
+                    trap = by_key[key]
+                    rows.setdefault(
+                        key, Row(trap.section, trap.name, NOT_RUN, "it crashed too often")
+                    )
+    return [rows[key] for key in keys if key in rows], notes
+
+
+def _run(folder: Path, seconds: float) -> str:
+    """Run the child until it ends; "" where it ended in order, else how it ended."""
+    for name in ("begun", "running"):
+        (folder / name).unlink(missing_ok=True)
+    with (folder / "output").open("w") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "lab.auditor.process", str(folder)],
+            env=jitload.environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            started = time.monotonic()
+            while child.poll() is None:
+                time.sleep(0.02)
+                now = time.time()
+                running = folder / "running"
+                begun = running.stat().st_mtime if running.exists() else None
+                first = not (folder / "rows").stat().st_size
+                limit = seconds + BUILDS * first
+                if begun is None and time.monotonic() - started > START + BUILDS:
+                    return "its process did not begin"
+                if begun is not None and now - begun > limit:
+                    return f"it did not return within {limit:g} s"
+            if child.returncode == 0:
+                return ""
+            if child.returncode < 0:
+                number = -child.returncode
+                name = signal.Signals(number).name
+                return f"it ended the process: {signal.strsignal(number)} ({name})"
+            return f"it ended the process with status {child.returncode}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _tail(folder: Path) -> str:
+    lines = (folder / "output").read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def main(folder: Path) -> None:
+    """The child: rows go to FOLDER/rows, one a line, as they come."""
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jitload.announce(False)
+    if jitload.default_target() == "cpu":
+        jitload.simulator_runtime()  # from here on tensors have guards
+    from lab.auditor.run import dumped, subject, tried
+    from lab.auditor.traps import TRAPS
+
+    request = torch.load(folder / "request.pt", weights_only=False)
+    made = subject(request)
+    (folder / "begun").touch()
+    by_key = {it.key: it for it in TRAPS}
+    with (folder / "rows").open("a") as rows:
+        for key in (folder / "keys").read_text().splitlines():
+            (folder / "running").write_text(key)
+            for row in tried(made, [by_key[key]]):
+                rows.write(f"{key}\t{dumped(row)}\n")
+                rows.flush()
+    (folder / "notes").write_text(json.dumps(made.notes))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,168 @@
+"""What an audit found: rows, as text, HTML and JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+OK, NOTE, FAIL, REFUSED, NOT_RUN = "ok", "note", "FAIL", "refused", "not run"
+# As lab.checker's pages have it: a colour for each verdict, in both themes.
+COLORS = {
+    OK: "0, 114, 178",
+    NOTE: "150, 110, 0",
+    FAIL: "213, 94, 0",
+    REFUSED: "128, 128, 128",
+    NOT_RUN: "128, 128, 128",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trap.
+
+    verdict: "ok"; "FAIL", the op falls into it; "note", worth knowing; "refused", by a clear
+    exception; "not run", why stands in the message. example: the smallest call that shows it.
+    line: FILE:NUMBER, if there is one. advice: what to do, where the verdict is FAIL or note.
+    """
+
+    section: str
+    name: str
+    verdict: str
+    message: str = ""
+    example: str = ""
+    line: str = ""
+    advice: str = ""
+    seconds: float = 0.0
+
+
+class Audit:
+    """The rows of an audit; true where the op fell into no trap.
+
+    Attributes:
+        what: the op's name.
+        rows: one of each trap.
+        notes: what holds for all of them.
+    """
+
+    def __init__(self, what: str, rows: Iterable[Row], notes: Iterable[str] = ()) -> None:
+        self.what, self.rows, self.notes = what, list(rows), list(notes)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def failed(self) -> list[Row]:
+        return [it for it in self.rows if it.verdict == FAIL]
+
+    def row(self, name: str, section: str | None = None) -> Row:
+        """The row of a trap, by its name; `section` where two sections have one of that name."""
+        found = [it for it in self.rows if it.name == name and section in (None, it.section)]
+        if len(found) != 1:
+            known = ", ".join(it.name for it in self.rows)
+            raise KeyError(f"{len(found)} rows are named {name!r}; there are {known}")
+        return found[0]
+
+    @property
+    def headline(self) -> str:
+        counts = {v: sum(it.verdict == v for it in self.rows) for v in COLORS}
+        said = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
+        verdict = "no trap" if self.ok else f"{len(self.failed)} trap{'s' * (len(self.failed) > 1)}"
+        return f"audit of {self.what}: {verdict} ({said})"
+
+    def __str__(self) -> str:
+        lines = [self.headline, *self.notes]
+        section = ""
+        for it in self.rows:
+            if it.section != section:
+                section = it.section
+                lines += ["", section]
+            lines.append(f"  {it.verdict:<8} {it.name:<22} {_short(it.message)}".rstrip())
+            lines += [f"           {more}" for more in _more(it)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_pretty_(self, printer: object, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def as_dict(self) -> dict:
+        """For json.dumps: the same in every run of the same call, but for the seconds."""
+        return {
+            "op": self.what,
+            "ok": self.ok,
+            "notes": self.notes,
+            "rows": [asdict(it) for it in self.rows],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=1)
+
+    @classmethod
+    def from_dict(cls, said: dict) -> Audit:
+        return cls(said["op"], [Row(**it) for it in said["rows"]], said["notes"])
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page of HTML."""
+        path = Path(path)
+        path.write_text(
+            f"<!doctype html><meta charset='utf-8'><title>{html.escape(self.headline)}</title>"
+            "<style>body { font-family: sans-serif; margin: 2em; color: #222; background: #fff }"
+            f"</style><h1 style='font-size: 1.3em'>{html.escape(self.what)}</h1>"
+            f"{self._repr_html_()}"
+        )
+        return path
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{html.escape(self.headline)}</b></p>"]
+        parts += [f"<p>{html.escape(it)}</p>" for it in self.notes]
+        rows = []
+        section = ""
+        for it in self.rows:
+            if it.section != section:
+                section = it.section
+                rows.append(
+                    f"<tr style='background: none'><td colspan='3' style='{_CELL}; padding-top:"
+                    f" 0.9em'><b>{html.escape(section)}</b></td></tr>"
+                )
+            rows.append(_html_row(it))
+        table = f"<table style='border-collapse: collapse; width: 100%'>{''.join(rows)}</table>"
+        return f"<div style='max-width: 62em'>{''.join(parts)}{table}</div>"
+
+
+_CELL = "padding: 0.15em 0.9em 0.15em 0; text-align: left; vertical-align: top; border: none"
+
+
+def _short(message: str) -> str:
+    return " ".join(message.split())[:160]
+
+
+def _more(it: Row) -> list[str]:
+    if it.verdict not in (FAIL, NOTE):
+        return []
+    said = [("line", it.line), ("smallest", it.example), ("do", it.advice)]
+    return [f"{name}: {text}" for name, text in said if text]
+
+
+def _html_row(it: Row) -> str:
+    color = COLORS[it.verdict]
+    loud = it.verdict in (FAIL, NOTE)
+    more = "".join(
+        f"<br><span style='opacity: 0.8'>{html.escape(text)}</span>" for text in _more(it)
+    )
+    weight = "; font-weight: bold" if loud else ""
+    shade = f"rgba({color}, 0.08)" if loud else "none"
+    return (
+        f"<tr style='background: {shade}'>"
+        f"<td style='{_CELL}; border-left: 4px solid rgb({color}); padding-left: 0.6em;"
+        f" white-space: nowrap; color: rgb({color}){weight}'>{it.verdict}</td>"
+        f"<td style='{_CELL}; white-space: nowrap'>{html.escape(it.name)}</td>"
+        f"<td style='{_CELL}; overflow-wrap: anywhere'>{html.escape(_short(it.message))}{more}"
+        "</td></tr>"
+    )

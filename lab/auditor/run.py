@@ -1,0 +1,191 @@
+"""`lab.audit`: try every trap on an op.
+
+    report = lab.audit(softplus, x, reference=torch.nn.functional.softplus)
+    report            # a row for each trap: text, or a table in a notebook
+    assert report.ok  # in a test
+
+`lab.auditor.traps` has the list, `docs/audit.md` what each row means.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import jitload
+import reference as references
+from lab.auditor.example import Call, Example
+from lab.auditor.report import FAIL, NOT_RUN, NOTE, OK, REFUSED, Audit, Row
+from lab.auditor.subject import Found, NotRun, Refused, Subject
+from lab.auditor.traps import TRAPS, Trap
+
+SECONDS = 60.0  # that one trap may take before its process is ended
+
+
+def audit(
+    function: Callable,
+    inputs: Tensor | tuple | list | dict | None = None,
+    *,
+    reference: Callable | None = None,
+    shapes: dict[str, str] | None = None,
+    sources: Iterable[str | Path] | None = None,
+    only: Iterable[str] | None = None,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    isolated: bool = True,
+) -> Audit:
+    """Try every known trap on an op, and report which it fell into.
+
+    function: anything that takes tensors and returns some: an op of kernels/, a Python function
+        that launches kernels, an op of torch.library, a function of an extension.
+    inputs: the arguments of one right call: a tensor, a tuple of arguments, or a dict by name. The
+        ops of reference.py need none.
+    reference: the same in PyTorch's ops, with the same arguments; it is run in float64, too.
+    shapes: each tensor's shape in letters, as in {"x": "rows cols", "weight": "cols"}; by default
+        the reference tells which sizes belong together.
+    sources: files of the kernels, where they were not compiled here.
+    only: names or sections of traps; all by default.
+    seed: of all that is drawn.
+    seconds: that one trap may take.
+    isolated: in a process of its own, which may crash and hang; False, or a function that cannot be
+        sent there, runs here.
+
+    Raises:
+        TypeError, ValueError: there is no reference or no example, or the reference fails on it.
+    """
+    function, call, reference, shapes = _example(function, inputs, reference, shapes)
+    try:
+        call.cloned().run(reference)
+    except Exception as error:
+        raise ValueError(f"the reference fails on the example ({call}): {error}") from None
+    texts = {str(p): Path(p).read_text() for p in sources} if sources is not None else None
+    chosen = _chosen(only)
+    what = _name(function)
+    request = (function, call, reference, shapes, texts, seed)
+    if isolated:
+        from lab.auditor.process import run_apart
+
+        try:
+            rows, notes = run_apart(request, [it.key for it in chosen], seconds)
+            return Audit(what, rows, notes)
+        except (pickle.PicklingError, AttributeError, TypeError, ImportError) as error:
+            note = f"in this process, for the op cannot be sent to another one: {error}"[:200]
+            return Audit(what, *_here(request, chosen, [note]))
+    return Audit(what, *_here(request, chosen, []))
+
+
+def _here(request: tuple, chosen: list[Trap], notes: list[str]) -> tuple[list[Row], list[str]]:
+    made = subject(request)
+    rows = list(tried(made, chosen))
+    return rows, notes + made.notes
+
+
+def subject(request: tuple) -> Subject:
+    """The op under audit, of what `audit` was asked."""
+    function, call, reference, shapes, sources, seed = request
+    return Subject(function, Example.of(call, reference, shapes), seed, sources=sources)
+
+
+def _chosen(only: Iterable[str] | None) -> list[Trap]:
+    if only is None:
+        return TRAPS
+    names = {only} if isinstance(only, str) else set(only)
+    known = {name for it in TRAPS for name in (it.name, it.section, it.key)}
+    if unknown := sorted(names - known):
+        raise ValueError(
+            f"only: there is no trap {unknown[0]!r}; there are {', '.join(sorted(known))}"
+        )
+    return [it for it in TRAPS if names & {it.name, it.section, it.key}]
+
+
+def _example(
+    function: Callable, inputs: object, reference: Callable | None, shapes: dict | None
+) -> tuple[Callable, Call, Callable, dict | None]:
+    if not callable(function):
+        raise TypeError(f"function: {function!r} cannot be called")
+    known = references.OPS.get(getattr(function, "__name__", ""))
+    ours = known and getattr(function, "__module__", "") == f"kernels.{known.name}"
+    if ours:
+        options = known.options[0]
+        shapes = (
+            {n: s for n, s in known.shapes.items() if n not in options}
+            if shapes is None
+            else shapes
+        )
+        limits = {
+            n: f"{shapes[n]}, int64 < {limit}" for n, limit in known.limits.items() if n in shapes
+        }
+        shapes = (shapes or {}) | limits
+        if inputs is None:
+            rows, cols = 12, 72
+            given = known.inputs(rows, cols, device=jitload.device(), without=options)
+            inputs = given | options
+        reference = known.function if reference is None else reference
+    if reference is None:
+        raise TypeError(
+            "reference: wanted is a function of the same arguments, made of PyTorch's ops, as in"
+            " lab.audit(softplus, x, reference=torch.nn.functional.softplus)"
+        )
+    if inputs is None:
+        raise TypeError("inputs: wanted are the arguments of one right call, as in (x, weight)")
+    if isinstance(inputs, dict):
+        call = Call.of(function, (), inputs)
+    else:
+        args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        call = Call.of(function, args, {})
+    if not call.tensors:
+        raise TypeError("inputs: there is no tensor among them")
+    call = call.mapped(lambda t: t.detach())
+    return function, call, reference, shapes
+
+
+def _name(function: Callable) -> str:
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    name = name or str(function)
+    return name if module in (None, "__main__") or "." in name else f"{module}.{name}"
+
+
+def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
+    """Each trap in turn, as a row."""
+    for trap in chosen:
+        began = time.perf_counter()
+        row = _row(trap, made)
+        took = round(time.perf_counter() - began, 3)
+        yield Row(**(vars(row) | {"seconds": took}))
+
+
+def _row(trap: Trap, made: Subject) -> Row:
+    state = torch.random.get_rng_state()
+    try:
+        said = trap.find(made)
+    except Found as found:
+        verdict = NOTE if found.note else FAIL
+        return Row(
+            *(trap.section, trap.name, verdict, found.message, found.example),
+            *(found.line, trap.advice),
+        )
+    except Refused as error:
+        return Row(trap.section, trap.name, REFUSED, str(error))
+    except NotRun as why:
+        return Row(trap.section, trap.name, NOT_RUN, str(why))
+    finally:
+        torch.random.set_rng_state(state)
+    if said.startswith("refused: "):
+        return Row(trap.section, trap.name, REFUSED, said.removeprefix("refused: "))
+    return Row(trap.section, trap.name, OK, said)
+
+
+def ended(trap: Trap, how: str) -> Row:
+    """The row of a trap whose process did not survive it."""
+    return Row(trap.section, trap.name, FAIL, how, advice=trap.advice)
+
+
+def dumped(row: Row) -> str:
+    return json.dumps(vars(row))

@@ -1,0 +1,287 @@
+"""Traps that show in the source: what needs a GPU, two of them, or more memory than there is.
+
+Lines are those of the user's files; comments and strings are blank before anything is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import jitload
+from lab.auditor import checks
+from lab.auditor.subject import Found, NotRun, Subject
+
+_LAUNCH = re.compile(r"<<<")
+_BINDS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\(|\bPYBIND11_MODULE\s*\(")
+_GUARD = re.compile(
+    r"\b(?:Optional)?(?:CUDA|Device)Guard\b|\bOnDeviceOf\b|\bcudaSetDevice\s*\(|\bdevice_guard\b"
+    r"|\bDeviceGuard\w*"
+)
+_INCLUDE = re.compile(r"^\s*#\s*include.*$", re.M)
+_CHECKS = re.compile(
+    r"\bcuda(?:Get|Peek)\w*LastError\b|\w*KERNEL_LAUNCH_CHECK\b|\bcuda\w*Synchronize\s*\("
+)
+_DEFAULT = {"0", "NULL", "nullptr", "cudaStreamDefault", "cudaStreamLegacy", "cudaStreamPerThread"}
+_DEFAULT |= {"(cudaStream_t)0", "cudaStream_t(0)", "{}", "cudaStream_t{}", "cudaStream_t()"}
+_DEVICE = re.compile(
+    r"\bcudaSetDevice\s*\(\s*\d+\s*\)|\bkCUDA\s*,\s*\d+|\bset_index\s*\(\s*\d+|cuda:\d"
+    r"|\bCUDAGuard\s+\w*\s*[({]\s*\d+\s*[)}]|\bgetDefaultCUDAStream\s*\(|\bset_device\s*\(\s*\d+"
+)
+_WAITS = re.compile(
+    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy|cudaMemset"
+    r"|cudaStreamCreate\w*)\s*\("
+)
+_NARROW = re.compile(
+    r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t|auto)\s+(?:const\s+)?\w+\s*=\s*"
+    r"(?:\(int\)\s*|static_cast<\s*(?:unsigned\s+)?int(?:32_t)?\s*>\s*\(\s*|int\s*\(\s*)?"
+    r"[\w\[\]>.-]*?(?:\.|->)numel\s*\(\s*\)"
+    r"|(?:\(\s*int\s*\)|static_cast<\s*(?:unsigned\s+)?int(?:32_t)?\s*>\s*\(|\bint\s*\()\s*"
+    r"[\w\[\]]+(?:\.|->)numel\s*\(\s*\)"
+)
+_AUTO = re.compile(r"\bauto\s+(?:const\s+)?\w+\s*=\s*[\w\[\]]+(?:\.|->)numel")
+_INDEX = re.compile(
+    r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
+    r"[^;]*\bblockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)[^;]*\bthreadIdx\.\w|"
+    r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
+    r"[^;]*\bthreadIdx\.\w\s*\+\s*blockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)"
+)
+_WIDE = re.compile(
+    r"\b(?:int64_t|size_t|long long|long|uint64_t|ptrdiff_t)\s*\("
+    r"|\b(?:int64_t|size_t|long long|uint64_t)\b[^;]*$"
+)
+_LIMITED = re.compile(
+    r"INT_MAX|INT32_MAX|numeric_limits<\s*int(?:32_t)?\s*>|canUse32BitIndexMath|1\s*<<\s*31|2147483647"
+)
+_KEPT = re.compile(
+    r"^\s*(?:static|thread_local)\s+(?!constexpr|const\b|inline|__)(?:thread_local\s+)?"
+    r"(?:at::|torch::|std::\w+<\s*(?:at::|torch::)?)?"
+    r"(?:Tensor\b|optional<|(?:float|double|half|__half|int|char|void|unsigned\s+char)\s*\*)[^(]*;",
+    re.M,
+)
+_ADDS = re.compile(r"\batomicAdd\s*\(")
+
+
+def texts(subject: Subject) -> dict[str, str]:
+    """The sources of the kernels that a call of the op runs, by name.
+
+    Raises NotRun where there are none.
+    """
+    if subject.sources is None:
+        found: dict[str, str] = {}
+        for _, report in checks.reports(subject):
+            found |= report.sources
+        subject.sources = found
+    if not subject.sources:
+        raise NotRun("no source is known: sources= names the files")
+    return {name: _blank(text) for name, text in subject.sources.items()}
+
+
+def _blank(text: str) -> str:
+    return jitload.blank(text)
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _inside(text: str, at: int) -> str:
+    """What stands between the brackets of a launch, or of a call, that begin at a place."""
+    opens, closes = ("<<<", ">>>") if text.startswith("<<<", at) else ("(", ")")
+    depth, i = 0, at
+    while i < len(text):
+        if opens == "(" and text[i] in "()":
+            depth += 1 if text[i] == "(" else -1
+            if depth == 0:
+                return text[at + 1 : i]
+        if opens == "<<<" and i > at and text.startswith(closes, i):
+            return text[at + 3 : i]
+        i += 1
+    return text[at:]
+
+
+def split(text: str) -> list[str]:
+    """Arguments between commas that stand in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    return [*parts, text[begin:].strip()]
+
+
+def launches(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Each launch of the host's: its place, and what stands between its brackets."""
+    for found in _LAUNCH.finditer(text):
+        if not _in_kernel(text, found.start()):
+            yield found.start(), split(_inside(text, found.start()))
+
+
+def _in_kernel(text: str, at: int) -> bool:
+    """Whether a place is in the body of a kernel: that one launches on the device."""
+    begin = text.rfind("__global__", 0, at)
+    if begin < 0:
+        return False
+    body = text.find("{", begin)
+    end = jitload.closing(text, body) if 0 <= body < at else None
+    return end is not None and end > at
+
+
+def _without_stream(text: str) -> Iterator[tuple[int, str]]:
+    for at, given in launches(text):
+        if len(given) < 4 or re.sub(r"\s+", "", given[3]) in _DEFAULT:
+            yield at, "a launch without a stream"
+    for call, count in (("cudaMemcpyAsync", 5), ("cudaMemsetAsync", 4)):
+        for found in re.finditer(rf"\b{call}\s*\(", text):
+            given = split(_inside(text, found.end() - 1))
+            if len(given) < count or given[-1] in _DEFAULT:
+                yield found.start(), f"{call} without a stream"
+
+
+def stream(subject: Subject) -> str:
+    """Each launch names a stream, and not the default one."""
+    said = 0
+    for name, text in texts(subject).items():
+        for at, what in _without_stream(text):
+            raise Found(
+                f"{what}: it runs on the default stream, not on PyTorch's current one; a CUDA"
+                " graph does not capture it",
+                line=f"{name}:{_line(text, at)}",
+            )
+        said += len(list(launches(text)))
+    return f"{said} launches in the source" if said else "PyTorch's current one, from Python"
+
+
+def guard(subject: Subject) -> str:
+    """A binding makes the device of its tensors the current one."""
+    known = texts(subject)
+    binds = [(n, m) for n, text in known.items() if (m := _BINDS.search(text))]
+    if not binds:
+        return "jitload's: there is no binding"
+    own = {n: text for n, text in known.items() if _GUARD.search(_INCLUDE.sub("", text))}
+    if not own:
+        name, found = binds[0]
+        raise Found(
+            "no device guard: tensors of a second GPU meet a launch on the first",
+            line=f"{name}:{_line(known[name], found.start())}",
+        )
+    return ""
+
+
+def unchecked(subject: Subject) -> str:
+    """After a launch its error is asked for: in the same function, or by who calls that."""
+    known = texts(subject)
+    asked = any(_CHECKS.search(text) for text in known.values())
+    for name, text in known.items():
+        for at, _ in launches(text):
+            if _CHECKS.search(text, at, _end(text, at)) or _macro_checks(text, at):
+                continue
+            if asked and _is_called(_function(text, at), known):
+                continue
+            raise Found(
+                "a launch whose error nobody asks for: a refused one is silent",
+                line=f"{name}:{_line(text, at)}",
+                note=True,
+            )
+    return ""
+
+
+def _end(text: str, at: int) -> int:
+    """The end of the function in which a place is: a closing bracket at the line's begin."""
+    found = re.compile(r"^\}", re.M).search(text, at)
+    return found.end() if found else len(text)
+
+
+def _macro_checks(text: str, at: int) -> bool:
+    """Whether the launch is an argument of what checks it: CHECK(k<<<...>>>(x))."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return bool(re.search(r"\b\w*(?:CHECK|check)\w*\s*\(", line))
+
+
+def _function(text: str, at: int) -> str:
+    """The name of the function in which a place is: its line is not indented."""
+    found = re.findall(r"^[A-Za-z_][^\n;{}]*?\b(\w+)\s*\(", text[:at], re.M)
+    return found[-1] if found else ""
+
+
+def _is_called(name: str, known: dict[str, str]) -> bool:
+    uses = sum(len(re.findall(rf"\b{name}\s*(?:<[^;()]*>)?\s*\(", it)) for it in known.values())
+    return bool(name) and uses > 1
+
+
+def device(subject: Subject) -> str:
+    """No device is named by its number, and no default stream of one is taken."""
+    raw = subject.sources if texts(subject) else {}
+    for name, text in (raw or {}).items():
+        for found in _DEVICE.finditer(jitload.without_comments(text)):
+            raise Found(
+                f"a device by its number: {found[0].strip()}",
+                line=f"{name}:{_line(text, found.start())}",
+            )
+    return ""
+
+
+def waits(subject: Subject) -> str:
+    """Nothing waits for the GPU, or takes memory from it, which a CUDA graph cannot capture."""
+    for name, text in texts(subject).items():
+        for found in _WAITS.finditer(text):
+            raise Found(
+                f"{found[1]}: it waits for the GPU, and a CUDA graph cannot capture it",
+                line=f"{name}:{_line(text, found.start())}",
+                note=True,
+            )
+    return ""
+
+
+def overflow(subject: Subject) -> str:
+    """Indices and counts of elements hold more than 2^31."""
+    known = texts(subject)
+    if any(_LIMITED.search(text) for text in known.values()):
+        return "the source asks for fewer than 2^31 elements"
+    for name, text in known.items():
+        for found in _NARROW.finditer(text):
+            if not _AUTO.match(found[0]):
+                raise Found(
+                    f"numel() in 32 bits: {' '.join(found[0].split())}; it is negative or cut off"
+                    " from 2^31 elements on",
+                    line=f"{name}:{_line(text, found.start())}",
+                    note=True,
+                )
+        for found in _INDEX.finditer(text):
+            if not _WIDE.search(found[0]):
+                raise Found(
+                    f"an index in 32 bits: {' '.join(found[0].split())}; it overflows from 2^31"
+                    " threads on",
+                    line=f"{name}:{_line(text, found.start())}",
+                    note=True,
+                )
+    return ""
+
+
+def kept(subject: Subject) -> str:
+    """No tensor or buffer is kept from call to call."""
+    for name, text in texts(subject).items():
+        for found in _KEPT.finditer(text):
+            raise Found(
+                f"kept from call to call: {' '.join(found[0].split())[:80]}; calls on two streams"
+                " or two devices share it",
+                line=f"{name}:{_line(text, found.end() - 1)}",
+                note=True,
+            )
+    return ""
+
+
+def atomics(subject: Subject) -> str:
+    """No sum is made by atomicAdd of floats, in another order on every run."""
+    for name, text in texts(subject).items():
+        for found in _ADDS.finditer(text):
+            given = split(_inside(text, found.end() - 1))
+            if len(given) > 1 and re.fullmatch(r"-?\d+[uU]?[lL]*", given[1]):
+                continue  # it counts
+            raise Found(
+                "atomicAdd: sums of floats get other bits on each run",
+                line=f"{name}:{_line(text, found.start())}",
+                note=True,
+            )
+    return ""

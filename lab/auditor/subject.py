@@ -1,0 +1,227 @@
+"""The op under audit, and what each trap may ask of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lab.auditor.example import DTYPES, Call, Example
+from lab.auditor.judging import (
+    Judgement,
+    NoGradient,
+    Results,
+    judged,
+    noise,
+    results,
+    with_gradients,
+)
+
+# A kernel's failure, not a binding's refusal of what it was given.
+_FAILED = re.compile(
+    r"kernel .+, launched at|illegal memory|CUDA error|INTERNAL ASSERT|launch failed|cudaError"
+)
+_LINE = re.compile(r"(?:at |, launched at )(\S+\.(?:cu|cuh|h|cpp|py)):(\d+)")
+
+
+class Found(Exception):
+    """A trap that the op fell into.
+
+    example: the smallest call that shows it. line: of a source, FILE:NUMBER. note: it is worth
+    knowing, and no mistake.
+    """
+
+    def __init__(
+        self, message: str, example: object = "", line: str = "", note: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message, self.example, self.line, self.note = message, str(example), line, note
+
+
+class NotRun(Exception):
+    """A trap that cannot be tried here, and why."""
+
+
+class Refused(Exception):
+    """The op raised an exception that a person can act on."""
+
+
+@dataclass
+class Subject:
+    """An op, an example call of it and the reference.
+
+    seconds: that one trap may go on finding further calls to try. sources: texts of the kernels'
+    files, by name; found by a call where None.
+    """
+
+    function: Callable
+    example: Example
+    seed: int = 0
+    seconds: float = 4.0
+    sources: dict[str, str] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def reference(self) -> Callable:
+        return self.example.reference
+
+    @cached_property
+    def dtypes(self) -> list[torch.dtype]:
+        """Of the floats: those that the op and the reference take, the example's first."""
+        own = self.example.dtype
+        if not self.example.call.floats or self.example.mixed:
+            return [own]
+        return [own, *(it for it in DTYPES if it != own and self._takes(it))]
+
+    def _takes(self, dtype: torch.dtype) -> bool:
+        call = self.example.draw(dtype=dtype, check=True)
+        try:
+            return call is not None and bool(self.results(call))
+        except Refused:
+            return False
+        except Found:
+            return True  # the traps will tell of it
+
+    @cached_property
+    def has_gradient(self) -> bool:
+        """Whether both the reference's results and the op's lead to a gradient."""
+        call = self.example.call
+        if not self.reference_has_gradient:
+            return False
+        try:
+            with self.speaking(call):
+                with_gradients(self.function, call.cloned(), self.arriving(call))
+        except (NoGradient, Refused):
+            return False
+        except Found:
+            pass
+        return True
+
+    @cached_property
+    def reference_has_gradient(self) -> bool:
+        try:
+            with_gradients(
+                self.reference, self.example.call.cloned(), self.arriving(self.example.call)
+            )
+        except Exception:
+            return False
+        return True
+
+    # ---- calls
+
+    def arriving(self, call: Call, seed: int = 0) -> list[Tensor]:
+        return noise(list(results(self.reference, call.cloned()).values()), seed)
+
+    @contextmanager
+    def speaking(self, call: Call) -> Iterator[None]:
+        """What the op raises becomes Refused, or Found where a kernel failed."""
+        try:
+            yield
+        except (Found, NotRun, Refused, NoGradient):
+            raise
+        except Exception as error:
+            said = str(error).strip()
+            failed = _FAILED.search(said)
+            usual = isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError))
+            if failed or not (usual or isinstance(error, (AssertionError, IndexError))):
+                lines = _LINE.findall(said)
+                line = ":".join(lines[-1]) if lines else ""
+                raise Found(said.partition("\n")[0][:300], call, line) from None
+            raise Refused(f"{type(error).__name__}: {said.partition(chr(10))[0][:200]}") from None
+
+    def results(self, call: Call) -> Results:
+        """The op's, of copies of the tensors."""
+        with self.speaking(call):
+            return results(self.function, call.cloned())
+
+    def with_gradients(self, call: Call, arriving: list[Tensor]) -> Results:
+        with self.speaking(call):
+            return with_gradients(self.function, call.cloned(), arriving)
+
+    def judge(
+        self, call: Call, gradients: bool = False, arriving: list[Tensor] | None = None
+    ) -> list[Judgement]:
+        """Of each result of a call; with the gradients of its inputs."""
+        arriving = arriving or (self.arriving(call, self.seed) if gradients else [])
+        got = self.with_gradients(call, arriving) if gradients else self.results(call)
+        return self.judgements(call, got, arriving)
+
+    def judgements(self, call: Call, got: Results, arriving: list[Tensor]) -> list[Judgement]:
+        """Of results that were made of a call: against the reference's."""
+
+        def reference(dtype: torch.dtype | None) -> Results:
+            given = call if dtype is None else call.to(dtype)
+            grads = arriving if dtype is None else [g.to(dtype) for g in arriving]
+            given = given.mapped(lambda t: t.contiguous())
+            if arriving:
+                return with_gradients(self.reference, given, grads)
+            return results(self.reference, given)
+
+        own = self.example.mixed or not call.floats
+        truth = self._truth(reference)
+        in_float64 = any(call.leaves[i].dtype == torch.float64 for i in call.floats)
+        bar, bar_truth = reference(None), truth
+        if in_float64 and not own:
+            low = call.to(torch.float32)
+            bar = _of(self.reference, low, [g.float() for g in arriving])
+            bar_truth = _of(
+                self.reference, low.to(torch.float64), [g.float().double() for g in arriving]
+            )
+        if missing := truth.keys() ^ got.keys():
+            message = f"it returns {', '.join(got)}; the reference returns {', '.join(truth)}"
+            raise Found(message if missing else "", call)
+        return [judged(name, got[name], truth[name], bar[name], bar_truth[name]) for name in truth]
+
+    def _truth(self, reference: Callable[[torch.dtype | None], Results]) -> Results:
+        try:
+            return reference(torch.float64)
+        except Exception:
+            said = "the reference refuses float64: its result in the op's own type is the truth"
+            if said not in self.notes:
+                self.notes.append(said)
+            return reference(None)
+
+    def must_be_right(
+        self, call: Call, gradients: bool = False, arriving: list[Tensor] | None = None
+    ) -> list[Judgement]:
+        """Raises Found where a result is wrong, and Refused where the op refuses the call."""
+        found = self.judge(call, gradients, arriving)
+        for it in found:
+            if it.wrong:
+                raise Found(str(it), call)
+        return found
+
+    def until(self, calls: Iterator[Call]) -> Iterator[Call]:
+        """Calls, as long as the trap's time is not over."""
+        end = time.monotonic() + self.seconds
+        for call in calls:
+            yield call
+            if time.monotonic() > end:
+                return
+
+
+def _of(function: Callable, call: Call, arriving: list[Tensor]) -> Results:
+    call = call.mapped(lambda t: t.contiguous())
+    return with_gradients(function, call, arriving) if arriving else results(function, call)
+
+
+@contextmanager
+def poisoned(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Meanwhile memory that nobody has written holds NaN, or the largest integer."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        with nullcontext():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn)
+        torch.utils.deterministic.fill_uninitialized_memory = filled

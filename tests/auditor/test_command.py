@@ -1,0 +1,89 @@
+"""`python -m lab audit`, %%audit, and what they show."""
+
+import json
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+
+import lab
+from lab.auditor.command import inputs_of, main
+
+
+def test_an_op_of_ours_needs_its_name_alone(capsys):
+    assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
+    assert "audit of kernels.square.square: no trap" in capsys.readouterr().out
+
+
+def test_json_and_a_page(tmp_path, capsys, monkeypatch):
+    (tmp_path / "audited.py").write_text(
+        "def half(x): return x * 0.49\ndef truth(x): return x / 2\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    page = tmp_path / "page.html"
+    words = ["audited:half", "float32[4, 8]", "--reference", "audited:truth", "--json"]
+    assert main([*words, "--only", "error", "empty", "--html", str(page)]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert not said["ok"]
+    assert [row["verdict"] for row in said["rows"]] == ["FAIL", "ok"]
+    assert said["rows"][0]["example"] == "x=float32[4, 8]"
+    assert "output is off by" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["square"], "wanted is MODULE:FUNCTION"),
+        (["torch:relu"], "reference: wanted is a function"),
+        (["torch:relu", "--reference", "torch:relu"], "inputs: wanted are the arguments"),
+        (["torch:relu", "float9[3]", "--reference", "torch:relu"], "no type 'float9'"),
+        (["torch:relu", "float32[3]", "--reference", "torch:mm"], "the reference fails"),
+        (["kernels.square:square", "--only", "nonsense"], "there is no trap 'nonsense'"),
+        (["no_such_module:f"], "no_such_module"),
+    ],
+)
+def test_wrong_use_says_what_is_wanted(words, said, capsys):
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_arguments():
+    x, index, eps = inputs_of(["float16[2, 3]", "int64[5] < 3", "1e-5"], 0)
+    assert (x.dtype, tuple(x.shape), eps) == (torch.float16, (2, 3), 1e-5)
+    assert index.max() < 3
+
+
+@pytest.fixture(scope="module")
+def shell():
+    shell = InteractiveShell.instance()
+    lab.load_ipython_extension(shell)
+    yield shell
+    lab.unload_ipython_extension(shell)
+    InteractiveShell.clear_instance()
+
+
+def test_the_magic(shell):
+    cell = "import torch\nx = torch.ones(3, 4)\ntorch.relu(x)"
+    report = shell.run_cell_magic("audit", "--reference torch.relu --only layouts", cell)
+    assert report.ok
+    assert {row.section for row in report.rows} == {"layouts"}
+    assert shell.user_ns["x"].shape == (3, 4)
+    assert "<table" in report._repr_html_()
+
+
+def test_the_same_rows_for_the_same_seed():
+    reports = [
+        lab.audit(
+            torch.relu,
+            torch.ones(3, 4),
+            reference=torch.relu,
+            isolated=False,
+            only=["numbers"],
+            seed=5,
+        ).as_dict()
+        for _ in range(2)
+    ]
+    for report in reports:
+        for row in report["rows"]:
+            row.pop("seconds")
+    assert reports[0] == reports[1]

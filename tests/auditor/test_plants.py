@@ -1,0 +1,168 @@
+"""Each trap planted in an op that is right, and found; and the op that is right, which none has."""
+
+import os
+import sys
+from functools import partial
+
+import cloudpickle
+import planted_op
+import pytest
+import torch
+from planted_op import IN_KERNELS, Op, kernels, reference
+from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
+
+import lab
+from lab.auditor.report import FAIL, NOTE
+
+DICE = torch.Generator().manual_seed(3)
+INPUTS = torch.randn(20, 40, generator=DICE), torch.randn(40, generator=DICE), 0.5
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return kernels(tmp_path_factory.mktemp("planted"))
+
+
+def audited(op, only=None, inputs=INPUTS, **options) -> lab.Audit:
+    options = {"isolated": False, "reference": reference} | options
+    return lab.audit(op, inputs, only=only, **options)
+
+
+def caught(report: lab.Audit) -> set[str]:
+    return {it.name for it in report.rows if it.verdict in (FAIL, NOTE)}
+
+
+def test_the_right_op_falls_into_none(built):
+    report = audited(Op(built))
+    assert report.ok, str(report)
+    assert not caught(report), str(report)
+    assert bool(report)
+
+
+@pytest.mark.parametrize("name", IN_KERNELS)
+def test_a_mistake_in_a_kernel_is_found(built, name):
+    rows = IN_KERNELS[name][1]
+    assert caught(audited(Op(built, name), rows)) & rows
+
+
+@pytest.mark.parametrize("op", IN_PYTHON, ids=lambda it: it.__name__)
+def test_a_mistake_in_python_is_found(built, op):
+    rows = IN_PYTHON[op]
+    report = audited(op(built), rows)
+    assert caught(report) & rows, str(report)
+
+
+def test_a_finding_has_line_example_and_advice(built):
+    report = audited(Op(built, "one_too_many"), ["bounds"])
+    row = report.row("bounds")
+    text = planted_op.KERNELS.replace(
+        "if (i < n) {\n        float v", "if (i <= n) {\n        float v"
+    )
+    number = text[: text.index("float v")].count("\n") + 1
+    path, _, line = row.line.rpartition(":")
+    assert path.endswith("planted.cu")
+    assert (int(line) - 2 - number) % text.count("\n") in (0, 1, 2)
+    assert row.example.startswith("x=float32[1, 1]")
+    assert row.advice
+    assert row.line in str(report)
+
+
+@pytest.mark.parametrize("name", IN_SOURCE)
+def test_a_mistake_in_a_source_is_found(tmp_path, name):
+    old, new, row = IN_SOURCE[name]
+    assert SOURCE.count(old) == 1
+    text = SOURCE.replace(old, new)
+    report = of_source(tmp_path, text)
+    assert caught(report) == {row}, str(report)
+    number = int(report.row(row).line.rpartition(":")[2])
+    if new:
+        assert any(it in text.splitlines()[number - 1] for it in new.splitlines()), report.row(row)
+
+
+def of_source(folder, text: str) -> lab.Audit:
+    path = folder / "mine.cu"
+    path.write_text(text)
+    return audited(torch.relu, ["source"], torch.ones(3), reference=torch.relu, sources=[path])
+
+
+def test_the_right_source_has_none(tmp_path):
+    assert not caught(of_source(tmp_path, SOURCE))
+
+
+# ---- ops of torch.library
+
+
+def library_op(name: str, run, fake) -> torch._ops.OpOverload:
+    library = torch.library.Library("audit_plants", "FRAGMENT")
+    library.define(f"{name}(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl(name, run, "CompositeExplicitAutograd")
+    library.impl(name, fake, "Meta")
+    _LIBRARIES.append(library)
+    return getattr(torch.ops.audit_plants, name).default
+
+
+_LIBRARIES: list[torch.library.Library] = []
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "fake", "row"),
+    [
+        ("right", lambda x: x * 2, lambda x: torch.empty_like(x), None),
+        ("written", lambda x: x.mul_(2).clone(), lambda x: torch.empty_like(x), "opcheck"),
+        (
+            "type",
+            lambda x: x * 2,
+            lambda x: x.new_empty(x.shape, dtype=torch.float16),
+            "fake tensors",
+        ),
+        ("shape", lambda x: x * 2, lambda x: x.new_empty(6, 8), "fake tensors"),
+        (
+            "strides",
+            lambda x: (x * 2).contiguous(),
+            lambda x: x.new_empty(x.shape[::-1]).t() if x.dim() == 2 else torch.empty_like(x),
+            "fake tensors",
+        ),
+    ],
+)
+def test_an_op_of_torch_library(name, run, fake, row):
+    op = library_op(name, run, fake)
+    x = torch.ones(6, 8) + torch.arange(8)
+    report = audited(op, ["PyTorch"], x, reference=lambda x: x * 2)
+    if row:
+        assert row in caught(report), str(report)
+    else:
+        assert not caught(report), str(report)
+
+
+# ---- crashes
+
+
+def crashing(how: str, x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        if how == "crash":
+            os.abort()
+        while how == "hang":
+            pass
+    return x * 2
+
+
+@pytest.mark.parametrize("how", ["crash", pytest.param("hang", marks=pytest.mark.slow)])
+def test_a_crash_is_a_row_and_the_others_go_on(how):
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    op = partial(crashing, how)
+    op.__name__ = "crashing"
+    report = lab.audit(
+        op,
+        torch.ones(3, 4),
+        reference=_twice,
+        only=["error", "empty", "same bits"],
+        seconds=3,
+    )
+    assert report.row("empty").verdict == FAIL
+    assert ("SIGABRT" if how == "crash" else "did not return within") in report.row("empty").message
+    assert report.row("error").verdict == report.row("same bits").verdict == "ok"
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
