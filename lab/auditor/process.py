@@ -19,6 +19,8 @@ import torch
 
 import jitload
 from lab.auditor.report import NOT_RUN, Row
+from lab.auditor.rows import dumped, ended, subject, tried
+from lab.auditor.traps import TRAPS
 
 START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
 BUILDS = 240.0  # that the first trap may take longer, for what it compiles
@@ -30,9 +32,6 @@ def run_apart(request: tuple, keys: list[str], seconds: float) -> tuple[list[Row
     Raises TypeError, PicklingError or AttributeError where the request cannot be sent, and
     ImportError where the other process cannot read it.
     """
-    from lab.auditor.run import ended
-    from lab.auditor.traps import TRAPS
-
     by_key = {it.key: it for it in TRAPS}
     rows: dict[str, Row] = {}
     notes: list[str] = []
@@ -119,9 +118,6 @@ def main(folder: Path) -> None:
     jitload.announce(False)
     if jitload.default_target() == "cpu":
         jitload.simulator_runtime()  # from here on tensors have guards
-    from lab.auditor.run import dumped, subject, tried
-    from lab.auditor.traps import TRAPS
-
     request = torch.load(folder / "request.pt", weights_only=False)
     made = subject(request)
     (folder / "begun").touch()

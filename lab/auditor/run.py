@@ -9,20 +9,18 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 import jitload
 import reference as references
-from lab.auditor.example import Call, Example
-from lab.auditor.report import FAIL, NOT_RUN, NOTE, OK, REFUSED, Audit, Row
-from lab.auditor.subject import Found, NotRun, Refused, Subject
+from lab.auditor.example import Call
+from lab.auditor.process import run_apart
+from lab.auditor.report import Audit, Row
+from lab.auditor.rows import subject, tried
 from lab.auditor.traps import TRAPS, Trap
 
 SECONDS = 60.0  # that one trap may take before its process is ended
@@ -69,8 +67,6 @@ def audit(
     what = _name(function)
     request = (function, call, reference, shapes, texts, seed)
     if isolated:
-        from lab.auditor.process import run_apart
-
         try:
             rows, notes = run_apart(request, [it.key for it in chosen], seconds)
             return Audit(what, rows, notes)
@@ -84,12 +80,6 @@ def _here(request: tuple, chosen: list[Trap], notes: list[str]) -> tuple[list[Ro
     made = subject(request)
     rows = list(tried(made, chosen))
     return rows, notes + made.notes
-
-
-def subject(request: tuple) -> Subject:
-    """The op under audit, of what `audit` was asked."""
-    function, call, reference, shapes, sources, seed = request
-    return Subject(function, Example.of(call, reference, shapes), seed, sources=sources)
 
 
 def _chosen(only: Iterable[str] | None) -> list[Trap]:
@@ -150,42 +140,3 @@ def _name(function: Callable) -> str:
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     name = name or str(function)
     return name if module in (None, "__main__") or "." in name else f"{module}.{name}"
-
-
-def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
-    """Each trap in turn, as a row."""
-    for trap in chosen:
-        began = time.perf_counter()
-        row = _row(trap, made)
-        took = round(time.perf_counter() - began, 3)
-        yield Row(**(vars(row) | {"seconds": took}))
-
-
-def _row(trap: Trap, made: Subject) -> Row:
-    state = torch.random.get_rng_state()
-    try:
-        said = trap.find(made)
-    except Found as found:
-        verdict = NOTE if found.note else FAIL
-        return Row(
-            *(trap.section, trap.name, verdict, found.message, found.example),
-            *(found.line, trap.advice),
-        )
-    except Refused as error:
-        return Row(trap.section, trap.name, REFUSED, str(error))
-    except NotRun as why:
-        return Row(trap.section, trap.name, NOT_RUN, str(why))
-    finally:
-        torch.random.set_rng_state(state)
-    if said.startswith("refused: "):
-        return Row(trap.section, trap.name, REFUSED, said.removeprefix("refused: "))
-    return Row(trap.section, trap.name, OK, said)
-
-
-def ended(trap: Trap, how: str) -> Row:
-    """The row of a trap whose process did not survive it."""
-    return Row(trap.section, trap.name, FAIL, how, advice=trap.advice)
-
-
-def dumped(row: Row) -> str:
-    return json.dumps(vars(row))

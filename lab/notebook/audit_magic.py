@@ -8,8 +8,8 @@
 `--reference` is an expression, `--only` a trap or a section of them, `--seed` a number.
 """
 
-import functools
 import shlex
+from collections.abc import Callable
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
@@ -34,11 +34,10 @@ class Audits(Magics):
         """
         given = _arguments.parse_args(shlex.split(line) if cell is not None else [])
         names = self.shell.user_ns
-        reference = eval(given.reference, names) if given.reference else None
-        options = {"reference": reference, "only": given.only, "seed": given.seed}
 
-        def audited(function: object, *args: object, **kwargs: object) -> Audit:
-            inputs = functools.partial(audit, function, **options)
-            return inputs(kwargs) if kwargs and not args else inputs(args)
+        def audited(function: Callable, *args: object, **kwargs: object) -> Audit:
+            reference = eval(given.reference, names) if given.reference else None
+            inputs = kwargs if kwargs and not args else args
+            return audit(function, inputs, reference=reference, only=given.only, seed=given.seed)
 
         return last_call(self.shell, "%%audit", line if cell is None else cell, audited)

@@ -64,8 +64,9 @@ class Extension:
         del self.shell._showtraceback
         magics = self.shell.magics_manager.magics
         names = {"cell": ("cu", "cuda", "check", "audit"), "line": ("check", "audit")}
-        for kind, name in ((kind, name) for kind in names for name in names[kind]):
-            magics[kind].pop(name)
+        for kind, own in names.items():
+            for name in own:
+                magics[kind].pop(name)
         for matcher in self.matchers:
             self.shell.Completer.custom_matchers.remove(matcher)
         jitload.unlisten(self.live)

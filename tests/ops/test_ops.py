@@ -26,6 +26,14 @@ from op_cases import (
 from torch import Tensor
 
 import reference
+from lab.auditor.cases import (
+    SPECIAL_ROWS,
+    expanded,
+    misaligned,
+    special_values,
+    strided,
+    transposed,
+)
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 EXACT = [case for case in CASES if is_elementwise(case.op) and is_rounded_once(case.op)]
@@ -145,25 +153,6 @@ def test_many_short_rows(case: Case, cols: int):
 # ---- layouts
 
 
-def transposed(t: Tensor) -> Tensor:
-    return t.mT.contiguous().mT if t.dim() > 1 else t.repeat_interleave(3)[::3]
-
-
-def strided(t: Tensor) -> Tensor:
-    return torch.stack((t, -t), -1)[..., 0]
-
-
-def expanded(t: Tensor) -> Tensor:
-    return t[:1].expand(t.shape)
-
-
-def misaligned(t: Tensor) -> Tensor:
-    """Contiguous, but one element off a 16-byte boundary."""
-    moved = t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t)
-    assert moved.data_ptr() % 16 == t.element_size() % 16
-    return moved
-
-
 @each_size_of_dtype
 @pytest.mark.parametrize("cols", [64, 65])
 @pytest.mark.parametrize("layout", [transposed, strided, expanded, misaligned])
@@ -241,16 +230,10 @@ def test_empty(case: Case, rows: int, cols: int, dtype: torch.dtype):
 @each_dtype
 @pytest.mark.parametrize("case", EXACT, ids=str)
 def test_special_values_as_in_pytorch(case: Case, dtype: torch.dtype):
-    info = torch.finfo(dtype)
-    values = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan")]
-    values += [info.max, info.min, info.tiny, -info.tiny, info.smallest_normal / 2]
-    x = torch.tensor(values, dtype=dtype, device=DEVICE)
+    x = torch.tensor(special_values(dtype), dtype=dtype, device=DEVICE)
     got, want = outcome(case.ours, {"x": x}), outcome(case.theirs, {"x": x})
     for name in want:
         torch.testing.assert_close(got[name], want[name], rtol=0, atol=0, equal_nan=True)
-
-
-NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -258,11 +241,10 @@ NAN, INF = float("nan"), float("inf")
 @each_case
 def test_special_values_among_others(case: Case, cols: int, dtype: torch.dtype):
     """A row each with one of them, two with several: where PyTorch has NaN or inf, so do we."""
-    special = [[NAN], [INF], [-INF], [0.0], [-0.0], [INF, -INF], [INF, INF], [NAN, INF]]
     for name in case.differentiable:
-        inputs = case.inputs(len(special) + 1, cols, dtype)
+        inputs = case.inputs(len(SPECIAL_ROWS) + 1, cols, dtype)
         rows = inputs[name] if inputs[name].dim() > 1 else inputs[name][None]
-        for row, values in zip(rows, special, strict=False):
+        for row, values in zip(rows, SPECIAL_ROWS, strict=False):
             row[: len(values)] = row.new_tensor(values)
         got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
         others = [outcome(case.theirs, other) for other in others_of(inputs)]

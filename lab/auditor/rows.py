@@ -1,0 +1,59 @@
+"""Each trap in turn, as a row of the report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from lab.auditor.example import Example
+from lab.auditor.report import FAIL, NOT_RUN, NOTE, OK, REFUSED, Row
+from lab.auditor.subject import Found, NotRun, Refused, Subject
+from lab.auditor.traps import Trap
+
+
+def subject(request: tuple) -> Subject:
+    """The op under audit, of what `audit` was asked."""
+    function, call, reference, shapes, sources, seed = request
+    return Subject(function, Example.of(call, reference, shapes), seed, sources=sources)
+
+
+def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
+    """Each trap in turn, as a row."""
+    for trap in chosen:
+        began = time.perf_counter()
+        row = _row(trap, made)
+        took = round(time.perf_counter() - began, 3)
+        yield Row(**(vars(row) | {"seconds": took}))
+
+
+def _row(trap: Trap, made: Subject) -> Row:
+    state = torch.random.get_rng_state()
+    try:
+        said = trap.find(made)
+    except Found as found:
+        verdict = NOTE if found.note else FAIL
+        return Row(
+            *(trap.section, trap.name, verdict, found.message, found.example),
+            *(found.line, trap.advice),
+        )
+    except Refused as error:
+        return Row(trap.section, trap.name, REFUSED, str(error))
+    except NotRun as why:
+        return Row(trap.section, trap.name, NOT_RUN, str(why))
+    finally:
+        torch.random.set_rng_state(state)
+    if said.startswith("refused: "):
+        return Row(trap.section, trap.name, REFUSED, said.removeprefix("refused: "))
+    return Row(trap.section, trap.name, OK, said)
+
+
+def ended(trap: Trap, how: str) -> Row:
+    """The row of a trap whose process did not survive it."""
+    return Row(trap.section, trap.name, FAIL, how, advice=trap.advice)
+
+
+def dumped(row: Row) -> str:
+    return json.dumps(vars(row))
