@@ -241,12 +241,12 @@ def _build_in(
     build.write(result)
     inputs.cache.place(result, name)
     objects.keep(inputs, compiled.objects, work, halves)
-    if recipe.target == "cpu" and inputs.includes_all_of_torch:
+    if recipe.target == "cpu" and inputs.includes_torch:
         from jitloader.parsing import parse
         from toolchain import precompiled
 
         text = (work / "build.ninja").read_text()
-        if missing := precompiled.missing(text, inputs, earlier.precompiled):
+        for missing in precompiled.missing(text, inputs, earlier.precompiled):
             parse(missing, inputs.cache)
     return build
 

@@ -254,7 +254,7 @@ class Code:
         # No symbol may be shared between versions: a template's static would stay the old one.
         no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
         shared = []
-        if not self._includes_torch:
+        if not self.includes_torch:
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
         if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
@@ -291,7 +291,7 @@ class Code:
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
-        half = [] if self._includes_torch else _HALF_AS_NVCC_HAS_IT
+        half = [] if self.includes_torch else _HALF_AS_NVCC_HAS_IT
         nvcc = [*self._extended_lambda, *host, *half, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
         if machine.nvcc_release(self.compilers) >= (12, 1):
@@ -390,7 +390,7 @@ class Code:
         flags = self.recipe.flags
         if self.recipe.target == "cpu":
             flags, _ = named_files.in_place(flags)
-        return for_cpp(flags, TORCHS_STANDARD if self._includes_torch else None)
+        return for_cpp(flags, TORCHS_STANDARD if self.includes_torch else None)
 
     @property
     def _extended_lambda(self) -> list[str]:
@@ -400,11 +400,11 @@ class Code:
         as long for a small kernel.
         """
         texts = map(self.text, self.files)
-        wanted = self._includes_torch or any(map(sources.may_have_device_lambda, texts))
+        wanted = self.includes_torch or any(map(sources.may_have_device_lambda, texts))
         return ["--extended-lambda"] * wanted
 
     @cached_property
-    def _includes_torch(self) -> bool:
+    def includes_torch(self) -> bool:
         return any(sources.includes_torch(self.text(path)) for path in self.files)
 
     @cached_property

@@ -266,8 +266,8 @@ def for_the_cpu(
         if by_nvcc:
             begins = line_one(name_of(path))
             written = written.replace(begins, code.given.text() + begins, 1)
-        if path.suffix == ".cu":
-            first = precompiled.first(code, path) if by_nvcc else "cuda_runtime.h"
+        in_cu = "cuda_runtime.h" if path.suffix == ".cu" else None
+        if first := precompiled.first(code, path) if by_nvcc else in_cu:
             written = f"#include <{first}>\n{written}"
         result[path] = written
     return result
@@ -621,10 +621,11 @@ def _run_build(
             return _run_ninja(directory, watch, lifeline)
         if found is None:
             raise
-        text, place = found
+        text, places = found
         file.write_text(text)
         output = _run_ninja(directory, watch, lifeline)
-        precompiled.refuse(place)
+        for place in places:
+            precompiled.refuse(place)
         return output
 
 

@@ -7,8 +7,8 @@ in a folder that is looked into before those with headers; where it does not fit
 the header itself.
 
 It is for what is compiled again and again: parts of a kernel, and kernels without a binding. And
-for a .cu that begins with PyTorch's headers: these take a file of 600 MB and half a minute, so they
-are parsed in the background, after the first build that reads them.
+for a .cu or .cpp that begins with PyTorch's headers: these take a file of up to 600 MB and half a
+minute, so they are parsed in the background, after the first build that reads them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from toolchain.command_line import for_ninja
 from toolchain.notes import close_to_others, digest_of, discard, made, read_note, write_note
 
 HEADER = "simulator/nvcc.h"  # the first that a .cu includes
-WITH_TORCH = "simulator/with_torch.h"  # or this, where PyTorch's come next
+# Or one of these, where PyTorch's come next; the first of each pair in a .cu, the other in a .cpp.
+WITH_TORCH = "simulator/with_torch.h", "simulator/torch.h"
+WITH_TYPES = "simulator/with_torch_types.h", "simulator/torch_types.h"
 LEAST_FREE = 5e9  # bytes, else nothing of PyTorch's is written
 
 _NOTE = "made.json"
@@ -47,7 +49,12 @@ _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
 
-_BEGINNINGS = ("torch/extension.h", "torch/torch.h")
+_BEGINNINGS = {
+    "torch/extension.h": WITH_TORCH,
+    "torch/torch.h": WITH_TORCH,
+    "torch/types.h": WITH_TYPES,
+    "ATen/ATen.h": WITH_TYPES,
+}
 _GUARD = re.compile(r"\A\s*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*\n")
 
 
@@ -65,8 +72,8 @@ class Parsed(NamedTuple):
     command: list[str]
 
     @classmethod
-    def of(cls, text: str, code: Code, folders: Sequence[Path]) -> Parsed | None:
-        """Those for a file for ninja; None where there can be none.
+    def each(cls, text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
+        """Those for a file for ninja; none where there can be none.
 
         folders: as of `added_to`.
         """
@@ -74,48 +81,55 @@ class Parsed(NamedTuple):
         wanted = recipe.target == "cpu" and not sources.folders_in(recipe.flags, "-isystem")
         wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # compiled once
         if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
-            return None
-        if not recipe.check and any(come_first(code, path) for path in recipe.sources):
-            header = WITH_TORCH
-        elif code.binding in ("c", "part"):
-            header = HEADER
-        else:
-            return None
+            return []
+        begun = () if recipe.check else (come_first(code, path) for path in recipe.sources)
+        headers = sorted({header for header in begun if header})
+        if not headers and code.binding in ("c", "part"):
+            headers = [HEADER]
         cxx, flags = (
             _words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags")
         )
         if any(map(_OTHERWISE.match, flags)) or not os.environ.keys().isdisjoint(_PATHS):
-            return None
+            return []
         flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
         flags[flags.index("-x") + 1] = "c++-header"
         command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
+        return [cls._of(code, header, command, folders) for header in headers]
+
+    @classmethod
+    def _of(cls, code: Code, header: str, command: list[str], folders: Sequence[Path]) -> Parsed:
         key = digest_of(code.compilers, machine.cpu(), header, *command)[:16]
         places = [folder / key for folder in folders]
         return cls(header, next(filter(_is_whole, places), places[0]), command)
 
 
-def first(code: Code, path: Path) -> str:
-    """What a .cu of the user's includes before its first line."""
-    return WITH_TORCH if come_first(code, path) else HEADER
+def first(code: Code, path: Path) -> str | None:
+    """What a source of the user's includes before its first line."""
+    return come_first(code, path) or (HEADER if path.suffix == ".cu" else None)
 
 
-def come_first(code: Code, path: Path) -> bool:
-    """Whether a source includes PyTorch's headers before it says anything else.
+def come_first(code: Code, path: Path) -> str | None:
+    """The header for a source that includes PyTorch's headers before it says anything else.
 
     Other headers of the system may stand before them: their order makes no difference.
     """
+    pair = _beginning(code, path)
+    return pair[path.suffix != ".cu"] if pair else None
+
+
+def _beginning(code: Code, path: Path) -> tuple[str, str] | None:
     text = without_comments(code.text(path)).removeprefix("\ufeff")
     for line in map(str.strip, _GUARD.sub("", text).splitlines()):
         if not line or re.match(r"#[ \t]*pragma[ \t]+once", line):
             continue
         found = re.match(sources.INCLUDE, line)
         if found is None:
-            return False
+            return None
         if found[2] in _BEGINNINGS:
-            return True
+            return _BEGINNINGS[found[2]]
         if header := code.header(path, found[1], found[2]):
-            return header != path and come_first(code, header)
-    return False
+            return _beginning(code, header) if header != path else None
+    return None
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
@@ -125,30 +139,28 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
         folders: where they may be kept; what is made is kept in the first.
         work: where they are made before they appear there.
     """
-    parsed = Parsed.of(text, code, folders)
-    if parsed is None:
-        return text
-    place = parsed.place
-    if not _is_whole(place) and parsed.header == HEADER:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            _make(parsed, work / "precompiled")
-    note = read_note(place / _NOTE)
-    unusable = not note or not note["sha256_of_file"] or not _is_whole(place)
-    if unusable or any(_is_before(note, folder) for folder in code.recipe.include):
-        return text
-    with contextlib.suppress(OSError):
-        os.utime(place / _NOTE)  # what is not used for long, `prune` removes
-    return text.replace("\ncflags = ", f"\ncflags = -I{for_ninja(str(place))} -fpch-deps ", 1)
+    for parsed in Parsed.each(text, code, folders):
+        place = parsed.place
+        if not _is_whole(place) and parsed.header == HEADER:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                _make(parsed, work / "precompiled")
+        note = read_note(place / _NOTE)
+        unusable = not note or not note["sha256_of_file"] or not _is_whole(place)
+        if unusable or any(_is_before(note, folder) for folder in code.recipe.include):
+            continue
+        with contextlib.suppress(OSError):
+            os.utime(place / _NOTE)  # what is not used for long, `prune` removes
+        text = text.replace("\ncflags = ", f"\ncflags = -I{for_ninja(str(place))} -fpch-deps ", 1)
+    return text
 
 
-def missing(text: str, code: Code, folders: Sequence[Path]) -> Parsed | None:
+def missing(text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
     """PyTorch's headers, where this build would have used them if they had been parsed."""
-    if _FLAGS.search(text) or torch_headers.ALL in text:
-        return None
-    parsed = Parsed.of(text, code, folders)
-    if parsed is None or parsed.header == HEADER or _is_whole(parsed.place):
-        return None
-    return parsed
+    if torch_headers.ALL in text:
+        return []
+    text = _FLAGS.sub("", text)
+    parsed = Parsed.each(text, code, folders)
+    return [each for each in parsed if each.header != HEADER and not _is_whole(each.place)]
 
 
 def make_aside(parsed: Parsed, work: Path, lifeline: int) -> None:
@@ -158,22 +170,20 @@ def make_aside(parsed: Parsed, work: Path, lifeline: int) -> None:
             _make(parsed, work / "precompiled", lifeline)
 
 
-def without(text: str, said: str) -> tuple[str, Path] | None:
+def without(text: str, said: str) -> tuple[str, list[Path]] | None:
     """The file for ninja without the parsed headers, and where they are, if they may be at fault.
 
     said: the compiler's output.
     """
-    found = _FLAGS.search(text)
-    if found is None or not _BLAMED.search(said):
+    found = _FLAGS.findall(text)
+    if not found or not _BLAMED.search(said):
         return None
-    return text.replace(found[0], ""), Path(*_words(found[1]))
+    return _FLAGS.sub("", text), [Path(*_words(place)) for place in found]
 
 
 def with_all_of_torch(text: str) -> str:
     """The file for ninja with PyTorch's headers whole, which are not parsed."""
-    found = _FLAGS.search(text)
-    text = text.replace(found[0], "") if found else text
-    return text.replace("\ncflags = ", f"\ncflags = {torch_headers.ALL} ", 1)
+    return _FLAGS.sub("", text).replace("\ncflags = ", f"\ncflags = {torch_headers.ALL} ", 1)
 
 
 def refuse(place: Path) -> None:

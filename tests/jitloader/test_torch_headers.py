@@ -35,6 +35,10 @@ torch::Tensor scale(torch::Tensor x, double factor) {
   return y;
 }
 
+"""
+BINDING = """
+#include <torch/extension.h>
+torch::Tensor scale(torch::Tensor x, double factor);
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale, "scale (CUDA)"); }
 """
 
@@ -64,7 +68,8 @@ def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(monkeypatch):
     # Beside other tests nothing is left of the processor for what takes the rest.
     monkeypatch.setattr(precompiled.idle, "COMMAND", ())
     write("scale.cu", SCALE)
-    kernel = load("scale.cu")
+    write("binding.cpp", BINDING)
+    kernel = load("scale.cu", "binding.cpp")
     for dtype in (torch.float32, torch.float64):
         assert kernel.scale(torch.arange(3, dtype=dtype), 2.0).tolist() == [0, 2, 4]
     with pytest.raises(RuntimeError, match="x must be contiguous"):
@@ -77,9 +82,10 @@ def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(monkeypatch):
         assert time.monotonic() < end
         time.sleep(0.5)
     write("scale.cu", SCALE.replace("factor * x[i]", "factor * x[i] + 1"))
+    write("binding.cpp", BINDING.replace("&scale,", "[](at::Tensor x) { return scale(x, 2); },"))
     kernel.reload()
-    assert kernel.scale(torch.ones(2), 2.0).tolist() == [3, 3]
-    assert "-fpch-deps" in kernel.builds()[0].log()
+    assert kernel.scale(torch.ones(2)).tolist() == [3, 3]
+    assert kernel.builds()[0].log().count("-fpch-deps") == 2 * 2  # for each source, both
     assert not list(Path(cache.own).glob("building/precompiled*"))
 
 

@@ -133,7 +133,7 @@ def test_those_of_a_shared_cache_are_used(made, tmp_path, monkeypatch):
 def test_where_they_make_the_compiler_fail_they_are_not_used_again(scene):
     text = scene.added()
     assert precompiled.without(text, "error: 'oops' was not declared") is None
-    assert precompiled.without(text, "fatal error: had to relocate PCH") == (NINJA, scene.place)
+    assert precompiled.without(text, "fatal error: had to relocate PCH") == (NINJA, [scene.place])
     precompiled.refuse(scene.place)
     assert scene.added() == NINJA
     assert not list(scene.place.glob("**/*.gch"))
@@ -155,23 +155,28 @@ TORCH = "#include <torch/extension.h>\n"
 @pytest.mark.parametrize(
     ("text", "come_first"),
     [
-        (f"// a comment\n{TORCH}", True),
-        (f"#include <cuda.h>\n#include <vector>\n\n{TORCH}#define N 4", True),
-        ("#pragma once\n#include <torch/torch.h>", True),
-        ('#include "guarded.h"\n', True),
-        ("#include <torch/types.h>\nint x;", False),
-        (f"#define Tensor mine\n{TORCH}", False),
-        (f"#ifdef WITH_TORCH\n{TORCH}#endif", False),
-        (f'#include "other.h"\n{TORCH}', False),
-        ("int x;", False),
+        (f"// a comment\n{TORCH}", precompiled.WITH_TORCH),
+        (f"#include <cuda.h>\n#include <vector>\n\n{TORCH}#define N 4", precompiled.WITH_TORCH),
+        ("#pragma once\n#include <torch/torch.h>", precompiled.WITH_TORCH),
+        ('#include "guarded.h"\n', precompiled.WITH_TORCH),
+        ("#include <torch/types.h>\nint x;", precompiled.WITH_TYPES),
+        ("#include <cuda.h>\n#include <ATen/ATen.h>\nint x;", precompiled.WITH_TYPES),
+        ("#include <ATen/core/Tensor.h>\nint x;", None),
+        (f"#define Tensor mine\n{TORCH}", None),
+        (f"#ifdef WITH_TORCH\n{TORCH}#endif", None),
+        (f'#include "other.h"\n{TORCH}', None),
+        ("int x;", None),
     ],
 )
 def test_headers_of_pytorch_count_that_a_source_begins_with(tmp_path, text, come_first):
     guarded = f"#ifndef OP_H\n#define OP_H\n{TORCH}#endif\n"
     code = code_of(tmp_path, text, guarded=guarded, other="#define Tensor mine\n")
-    assert precompiled.come_first(code, tmp_path / "op.cu") == come_first
-    first = precompiled.first(code, tmp_path / "op.cu")
-    assert first == (precompiled.WITH_TORCH if come_first else precompiled.HEADER)
+    in_cu, in_cpp = come_first or (None, None)
+    assert precompiled.come_first(code, tmp_path / "op.cu") == in_cu
+    assert precompiled.first(code, tmp_path / "op.cu") == (in_cu or precompiled.HEADER)
+    (tmp_path / "op.cpp").write_text(text)
+    code = Inputs.read(recipe_of([tmp_path / "op.cpp"], target="cpu"), Cache.here())
+    assert precompiled.first(code, tmp_path / "op.cpp") == in_cpp
 
 
 @pytest.mark.parametrize(
@@ -210,9 +215,9 @@ def test_those_are_asked_for_once_a_build_has_read_them_and_never_made_in_its_ti
     monkeypatch.setattr(precompiled, "_make", lambda *_: pytest.fail("made"))
     code = code_of(tmp_path, TORCH)
     assert precompiled.added_to(NINJA, code, [tmp_path], tmp_path) == NINJA
-    missing = precompiled.missing(NINJA, code, [tmp_path])
-    assert missing.header == precompiled.WITH_TORCH
-    assert precompiled.missing(precompiled.with_all_of_torch(NINJA), code, [tmp_path]) is None
-    assert precompiled.missing(NINJA, code_of(tmp_path, KERNEL), [tmp_path]) is None
+    [missing] = precompiled.missing(NINJA, code, [tmp_path])
+    assert missing.header == precompiled.WITH_TORCH[0]
+    assert not precompiled.missing(precompiled.with_all_of_torch(NINJA), code, [tmp_path])
+    assert not precompiled.missing(NINJA, code_of(tmp_path, KERNEL), [tmp_path])
     monkeypatch.setattr(precompiled, "LEAST_FREE", 1e18)
     precompiled.make_aside(missing, tmp_path, 0)
