@@ -487,6 +487,11 @@ class Launch:
         self.__signature__ = getattr(function, "__signature__", None)
 
     def __call__(self, *arguments: object) -> None:
+        if torch.compiler.is_dynamo_compiling():  # which fullgraph=True has end with this message
+            torch._dynamo.graph_break(
+                msg="torch.compile cannot trace the launch of a kernel. Make an op of the Python"
+                " function that launches it: @lab.op above it (lab.op? shows how)"
+            )
         self.function(self.configuration, *arguments)
 
     def __repr__(self) -> str:

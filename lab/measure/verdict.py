@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,6 +20,12 @@ class Judged(NamedTuple):
     error: Error
     torch_error: Error | None
     eps: float = 0
+
+    @property
+    def digits(self) -> int:
+        """Decimal digits that all values have in common with the truth: 4 for 1e-4 of a value."""
+        largest = self.eps * self.error.max_ulp
+        return int(-math.log10(largest)) if 0 < largest < 1 else 0
 
 
 def is_right(ours: Error, torchs: Error) -> bool:
@@ -41,6 +48,8 @@ def in_words(it: Judged) -> str:
             return f"{it.what}: right; {error}."
         if it.error.max == float("inf") or it.eps * it.error.mean_ulp > NONE:
             return f"{it.what}: wrong; {error}."
+        if digits := it.digits:
+            return f"{it.what}: right to {digits} digit{'s' * (digits > 1)}; {error}."
         return f"{it.what}: {error}; a call named 'torch' would say whether that is right."
     beside = f"{error}, PyTorch's is {spoken(it.torch_error.max_ulp)}"
     if is_right(it.error, it.torch_error):

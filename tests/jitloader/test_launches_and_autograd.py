@@ -55,6 +55,19 @@ def test_a_gradient_that_is_lost_is_told_once(kernel):
         kernel.fill[1, 4](torch.zeros(4), torch.tensor(2.0, requires_grad=True), 4, True)
 
 
+def test_torch_compile_names_what_makes_an_op_of_a_launch(kernel):
+    def twice(x):
+        y = torch.empty_like(x)
+        kernel.twice[1, 32](x, y, 4)
+        return y + 1
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"launch of a kernel.*@lab\.op"):
+        torch.compile(twice, fullgraph=True, backend="eager")(torch.ones(4))
+    torch._dynamo.reset()
+    compiled = torch.compile(twice, backend="eager")
+    assert compiled(torch.ones(4)).tolist() == [3, 3, 3, 3]
+
+
 class Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, kernel):

@@ -425,3 +425,10 @@ def test_a_truth_that_is_a_function_is_what_a_large_error_is_held_against():
         {"mine": torch.zeros_like}, inputs=x, truth=lambda x: x.double().sin()
     )
     assert of_float64_alone.table.attrs["verdict"].startswith("mine: wrong; ")
+
+
+def test_beside_tensors_alone_the_verdict_says_how_many_digits_are_right():
+    x = torch.linspace(1, 2, 500)
+    calls = {"mine": lambda x: torch.sin(x) * (1 + 3e-5)}
+    verdict = lab.compare_calls(calls, inputs=x, truth=x.double().sin()).table.attrs["verdict"]
+    assert re.fullmatch(r"mine: right to 4 digits; the largest error is \d+ ULP\.", verdict)
