@@ -455,10 +455,10 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "unwritten":
             first = f", which is {row['element']}" if row["element"] else ""
             return f"{tensor}: {it['message']}{first}"
-        case "divergent barrier" if row["other_access"] == "continue":
+        case "divergent barrier" if row["other_access"] in ("continue", "if"):
             return (
-                f"thread {row['other_thread']} goes past this barrier by the continue of line"
-                f" {row['other_line']}, and thread {row['thread']} waits at it"
+                f"thread {row['other_thread']} goes past this barrier by the {row['other_access']}"
+                f" of line {row['other_line']}, and thread {row['thread']} waits at it"
             )
         case "divergent barrier":
             return (

@@ -189,6 +189,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     if (traced) {
         std::fill_n(spins, order_of_threads.size(), Spin());
         std::fill_n(skips, order_of_threads.size(), Skip());
+        std::fill_n(skipped, order_of_threads.size(), SkippedBody());
         asynchronous.begin_block(to_run);
     }
     fences = {};
@@ -285,6 +286,7 @@ void Recorder::barrier(const Block& at) {
     std::fill_n(
         fences.for_all, at.size, std::count(fences.for_all, fences.for_all + at.size, true));
     look_at_skips(at);
+    look_at_skipped_bodies(at);
     const Thread* first = nullptr;
     unsigned first_rank = 0;
     for (unsigned rank = 0; rank < at.size; rank++) {
@@ -324,6 +326,30 @@ void Recorder::look_at_skips(const Block& at) {
             "continue", nullptr, most->file, most->line, serial, unsigned(most - skips)};
         report(finding);
         std::fill_n(skips, at.size, Skip());
+        return;
+    }
+}
+
+// Lanes of one warp: some wait in the body of an if, and others have not entered it, and have ended.
+void Recorder::look_at_skipped_bodies(const Block& at) {
+    for (unsigned rank = 0; rank < at.size; rank++) {
+        const uint32_t alive = at.warps[rank / warp_size].alive;
+        const SkippedBody& gone = skipped[rank];
+        if (!alive || alive >> rank % warp_size & 1 || !gone.times) continue;
+        const unsigned waiting = rank / warp_size * warp_size + __builtin_ctz(alive);
+        const Thread& thread = at.threads[waiting];
+        const SkippedBody& own = skipped[waiting];
+        if (strcmp(thread.file, gone.file) || thread.line < gone.first || thread.line > gone.last ||
+            (own.is_of(gone.file, gone.line) && own.times >= gone.times))
+            continue;
+        Finding finding{};
+        finding.kind = "divergent barrier";
+        finding.severity = Severity::Note;
+        finding.message = "skipped";
+        finding.place = {thread.what, nullptr, thread.file, thread.line, serial, waiting};
+        finding.other = {"if", nullptr, gone.file, gone.line, serial, rank};
+        report(finding);
+        std::fill_n(skipped, at.size, SkippedBody());
         return;
     }
 }

@@ -64,3 +64,19 @@ def test_what_follows_keeps_its_line_and_column():
 def test_who_goes_past_a_barrier(body, count):
     out = rewrite(f"__global__ void k(int n) {{ {body} }}", "k.cu")
     assert out.count("{ SIMULATOR_SKIPS_BARRIER continue; }") == count
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("if (n) __syncthreads();", ["1, 1"]),
+        ("if (n < 3 &&\nf(n)) {\n n = 1;\n __syncthreads();\n}", ["2, 5"]),
+        ("if (n) { if (n == 2) __syncthreads(); }", ["1, 1", "1, 1"]),
+        ("if (n) n = 1; __syncthreads();", []),
+        ("if (int m = n) __syncthreads();", []),
+        ("if constexpr (1) __syncthreads();", []),
+    ],
+)
+def test_who_does_not_enter_a_branch_with_a_barrier(body, lines):
+    out = rewrite(f"__global__ void k(int n) {{ {body} }}", "k.cu")
+    assert re.findall(r" SIMULATOR_OR_SKIPS\(([^()]*)\)\) ?[_{\n]", out) == lines

@@ -352,3 +352,22 @@ __global__ void halves(const float* x, float* y, int n) {
 extern "C" void other_half_of_an_aligned_array(const float* x, float* y, int n) {
     halves<<<blocks_of(n), kThreads>>>(x, y, n);
 }
+
+// All threads come to the barrier of one round, and skip it in the others; the last have one less.
+__global__ void barrier_of_round(const float* x, float* y, int n, int wanted) {
+    for (int i = threadIdx.x, round = 0; i < n; i += kThreads, round++) {
+        if (round == wanted) __syncthreads();
+        y[i] = x[i];
+        if (round != wanted) {
+            if (wanted > round + 100) __syncthreads();
+        }
+    }
+    if (threadIdx.x >= 24 && wanted) return;
+    if (wanted >= 0) {
+        __syncthreads();
+    }
+}
+extern "C" void barrier_in_a_branch_of_all(const float* x, float* y, int n) {
+    barrier_of_round<<<1, kThreads>>>(x, y, n, 3);
+    barrier_of_round<<<1, kThreads>>>(x, y, n, 0);
+}

@@ -145,3 +145,19 @@ __global__ void swap_in_rounds(const float* x, float* y, int n) {
 extern "C" void skipped_by_continue(const float* x, float* y, int n) {
     swap_in_rounds<<<1, kThreads>>>(x, y, n);
 }
+
+// The other lanes have ended by then. A GPU may wait for them for ever.
+__global__ void half_of_a_warp(const float* x, float* y, int n) {
+    __shared__ float tile[16];
+    const int t = threadIdx.x;
+    if (t < 16) {
+        tile[t] = x[t];
+        __syncthreads();  // BUG barrier_of_half_a_warp: note: divergent barrier
+        y[t] = tile[15 - t];
+    } else {
+        for (int i = t; i < n; i += 16) y[i] = x[i];
+    }
+}
+extern "C" void barrier_of_half_a_warp(const float* x, float* y, int n) {
+    half_of_a_warp<<<1, 32>>>(x, y, n);
+}
