@@ -169,13 +169,15 @@ class Kernel:
             self._formulas.register(opened_build)
             return opened_build
 
-    def instrumented(self) -> OpenBuild:
+    def instrumented(self, trace: bool = False) -> OpenBuild:
         """The newest build of the same files for `lab.check`: on the CPU, telling every access.
+
+        trace: and every line, for `lab.trace`.
 
         Raises:
             CompileError: they do not compile.
         """
-        recipe = replace(self.recipe, target="cpu", debug=False, check=True)
+        recipe = replace(self.recipe, target="cpu", debug=False, check=True, trace=trace)
         with self._lock:
             known = self._instrumented
             if known is None or known[0] != recipe or not known[1].are_current():
@@ -578,7 +580,7 @@ _joining: list[Callable[[Kernel], None]] = []  # what `instrumented` does with a
 
 
 @contextlib.contextmanager
-def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
+def instrumented(opened: Callable[[OpenBuild], None], trace: bool = False) -> Iterator[None]:
     """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
     are those of kernels that are loaded meanwhile.
 
@@ -586,7 +588,7 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
     """
 
     def of(kernel: Kernel) -> OpenBuild:
-        build = kernel.instrumented()
+        build = kernel.instrumented(trace)
         opened(build)
         return build
 

@@ -126,7 +126,7 @@ class Inputs(Code):
 
     def plain(self) -> Inputs:
         """The same without what is for lab.check."""
-        return replace(self, recipe=replace(self.recipe, check=False))
+        return replace(self, recipe=replace(self.recipe, check=False, trace=False))
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.

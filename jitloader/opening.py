@@ -87,7 +87,7 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             if check:
                 runtime.start()
                 if recipe.check:
-                    runtime.checker()
+                    runtime.tracer() if recipe.trace else runtime.checker()
                 runtime.open_libraries(build)
             Cache.here().use(build.folder)
             functions, launchers = dict(functions_of(build, check)), None

@@ -36,6 +36,10 @@ def checker_recipe() -> Recipe:
     return _recipe_of(simulator.CHECKER)
 
 
+def tracer_recipe() -> Recipe:
+    return _recipe_of(simulator.TRACER)
+
+
 def further_recipes() -> list[Callable[[], Recipe]]:
     """What makes the recipes of the libraries that single kernels need."""
     return [functools.partial(_recipe_of, source) for source in simulator.LIBRARIES.values()]
@@ -82,6 +86,17 @@ def checker() -> ctypes.CDLL:
     """
     library()
     return _opened(functools.partial(_built, checker_recipe()))
+
+
+@functools.cache
+def tracer() -> ctypes.CDLL:
+    """The library that records what kernels do for lab.trace, which they call.
+
+    Raises:
+        CompileError: it does not compile here.
+    """
+    checker()
+    return _opened(functools.partial(_built, tracer_recipe()))
 
 
 @functools.cache

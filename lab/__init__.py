@@ -38,6 +38,7 @@ own ops:
     @lab.op(backward=softplus_grad)                                    # an op with a gradient
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
     lab.predict(kernel.forward, x, 0)                                  # how fast on an H200?
+    lab.trace(kernel.forward, x, 0)                                    # step through it
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
     lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
 
@@ -52,6 +53,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     style      how every figure looks
     checker    what is wrong with a call: `check`, `trial`
     predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate
+    tracer     what its threads do, step by step: `trace`, `python -m lab trace`
     measure    error, time, and the tables of both
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
@@ -105,8 +107,10 @@ _HOMES = {
     "profile": "profiler.run",
     "sizes": "measure.compare",
     "source": "notebook.source",
+    "Trace": "tracer.trace",
     "time_call": "measure.timing",
     "time_calls": "measure.calls",
+    "trace": "tracer.run",
     "trial": "checker.trial",
     "tune": "tuner.run",
     "ulp": "measure.error",

@@ -1,12 +1,16 @@
-"""`python -m lab watch OP`, `audit MODULE:FUNCTION`: see `lab.watcher.terminal` and
-`lab.auditor.command`.
+"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `trace FILE.cu`: see `lab.watcher.terminal`,
+`lab.auditor.command` and `lab.tracer.program`.
 """
 
 import importlib
 import os
 import sys
 
-COMMANDS = {"watch": "lab.watcher.terminal:watch", "audit": "lab.auditor.command:main"}
+COMMANDS = {
+    "watch": "lab.watcher.terminal:watch",
+    "audit": "lab.auditor.command:main",
+    "trace": "lab.tracer.program:trace",
+}
 
 
 def main() -> int:

@@ -3,33 +3,37 @@
 A source goes through `simulator.rewrite` and is compiled with `compile_flags` and the headers in
 INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
 it, with global symbols. So are those of LIBRARIES whose headers a source includes.
-include/simulator/block.h says how a block of CUDA threads runs. With CHECK_FLAGS a kernel tells
+include/simulator/block.h says how a block of CUDA threads runs. With check_flags() a kernel tells
 CHECKER, which is loaded like RUNTIME then, of every access it makes; checker/recorder.h says what
-comes of that.
+comes of that. A build for lab.trace tells TRACER besides, of each line that a thread comes to.
 """
 
 from __future__ import annotations
 
 import platform
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = [
     "CHECKER",
-    "CHECK_FLAGS",
     "CHECK_LINK_FLAGS",
     "INCLUDE",
     "LIBRARIES",
     "LIBRARY_LINK_FLAGS",
     "LINK_FLAGS",
     "RUNTIME",
+    "TRACER",
+    "TRACE_LINK_FLAGS",
+    "check_flags",
     "compile_flags",
 ]
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
 CHECKER = Path(__file__).with_name("checker.cpp")
+TRACER = Path(__file__).with_name("tracer.cpp")
 _LIBRARIES = Path(__file__).with_name("libraries")
 # What carries out the functions that a header declares, by that header's name in INCLUDE.
 LIBRARIES = {
@@ -62,7 +66,7 @@ _CLANGS_OPTIMIZATION = [
 
 def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
     """What kernels are compiled with, by clang or by g++, and nearly what the libraries are."""
-    kernels = {RUNTIME, CHECKER, *LIBRARIES.values()}.isdisjoint(sources)
+    kernels = {RUNTIME, CHECKER, TRACER, *LIBRARIES.values()}.isdisjoint(sources)
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
         *(["-O2"] if RUNTIME in sources and not clang else []),  # every launch runs it
@@ -99,7 +103,7 @@ if sys.platform != "linux":
 # jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
 # call passes by value has no hook. Indices and pointers are compared with the types that the source
 # declares: checker/declared_types.h.
-CHECK_FLAGS = [
+_CHECK_FLAGS = [
     "-O1",
     "-g",
     "-fno-var-tracking",  # where locals lie nobody asks: a fifth of the compiler's time
@@ -118,3 +122,30 @@ CHECK_FLAGS = [
 _NEW, _DELETE = ("_Znwm", "_Znam"), ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
 _WRAPPED = ("memcpy", "memmove", "memset", "malloc", "free", *_NEW, *_DELETE)
 CHECK_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]
+
+
+_INSERT_CALLS = Path(__file__).parent / "tracer/insert_calls.sh"
+# A call of the tracer at each line, where every variable lies in memory. What a kernel may not be
+# without (`__forceinline__` is always_inline) is inlined, and nothing else.
+_TRACE_FLAGS = [
+    "-O0",
+    "-mno-red-zone" if _IS_X86 else "-fno-omit-frame-pointer",
+    "-fno-omit-frame-pointer",
+    "-gno-statement-frontiers",  # templates have none
+    *("-wrapper", f"sh,{_INSERT_CALLS}"),
+    f"-DSIMULATOR_TRACE={zlib.crc32(_INSERT_CALLS.read_bytes())}",  # a build is of its script
+]
+_ACCESSES = ["read", "write", "unaligned_read", "unaligned_write"]
+_ACCESSES += ["volatile_read", "volatile_write", "unaligned_volatile_read"]
+_ACCESSES += ["unaligned_volatile_write"]
+_UPDATES = ["exchange", "compare_exchange_strong", "compare_exchange_weak"]
+_UPDATES += [f"fetch_{name}" for name in ("add", "sub", "and", "or", "xor")]
+_TRACED = ["read_range", "write_range"]
+_TRACED += [f"{name}{size}" for name in _ACCESSES for size in (1, 2, 4, 8, 16)]
+_TRACED += [f"atomic{bits}_{name}" for name in _UPDATES for bits in (8, 16, 32, 64)]
+TRACE_LINK_FLAGS = [f"-Wl,--wrap=__tsan_{name}" for name in _TRACED]
+
+
+def check_flags(trace: bool = False) -> list[str]:
+    """What kernels are compiled with for lab.check, or for lab.trace."""
+    return [*_CHECK_FLAGS, *(_TRACE_FLAGS if trace else [])]

@@ -75,6 +75,7 @@ class Recipe:
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
+    trace: bool = False  # and for lab.trace
     program: bool = False  # it has a main(), and nothing in it is for Python
     instances: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of templates, with their arguments
     part: Part | None = None  # these launchers alone; the one source is the .cu that has them
@@ -88,7 +89,8 @@ class Recipe:
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
-        kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
+        kind = f"{self.debug}{' check' * self.check}{' trace' * self.trace}"
+        kind += f"{' program' * self.program}"
         if self.instances:
             kind += f" {self.instances}"
         if self.part:
@@ -271,7 +273,7 @@ class Code:
             debug = ["-O0", "-g"] if recipe.debug else []
             if not clang:  # else an empty loop without an end has no line
                 cxx.append("-gstatement-frontiers")
-            check = simulator.CHECK_FLAGS if recipe.check else []
+            check = simulator.check_flags(recipe.trace) if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
             if self.cccl:  # to Thrust, too, the device is the CPU; and at -O1 it is slow

@@ -435,7 +435,7 @@ def _write_build(
         text = _with_real_names(file.read_text(), to_compile, command, compiled)
         text = precompiled.added_to(text, code, earlier.precompiled, work)
         if code.recipe.check and not code.recipe.program:
-            text = _with_plain_bindings(text, to_compile)
+            text = _with_plain_bindings(text, to_compile, code.recipe.trace)
         file.write_text(image.added_to(text) if image else text)
 
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
@@ -455,6 +455,8 @@ def _write_build(
         link += simulator.LIBRARY_LINK_FLAGS
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
+    if code.recipe.trace:
+        link += simulator.TRACE_LINK_FLAGS
     if code.recipe.program:
         link += libraries.link_flags(code, home if for_cuda else None, work)
     elif code.binding != "c" or not code.speaks_of_torch:
@@ -550,13 +552,13 @@ def _with_real_names(
     return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
 
 
-def _with_plain_bindings(text: str, to_compile: list[Path]) -> str:
+def _with_plain_bindings(text: str, to_compile: list[Path], trace: bool) -> str:
     """A file for ninja that instruments kernels alone, for lab.check.
 
     What bindings do is not watched: theirs are the objects of any build. An inline function that
     both have is taken from the first object, a kernel's.
     """
-    check = " ".join(map(for_ninja, simulator.CHECK_FLAGS))
+    check = " ".join(map(for_ninja, simulator.check_flags(trace)))
     plain = re.search(r"(?m)^cflags = (.*)$", text)[1].replace(f" {check}", "")
     kernels = [path.suffix == ".cu" for path in to_compile]
     for number, is_kernel in enumerate(kernels):

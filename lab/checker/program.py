@@ -35,7 +35,7 @@ def check_program(
     """
     recipe = jitload.recipe_of(sources, target="cpu", flags=flags, program=True)
     jitload.require_main(recipe)
-    opened = jitload.Kernel(recipe).instrumented()
+    opened = jitload.Kernel(recipe).instrumented(trace=bool(options.get("traced")))
     name = recipe.sources[0].name
 
     @contextmanager

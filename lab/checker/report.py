@@ -301,6 +301,10 @@ class Report:
 
         return view.plot_bytes(self.tensors, f"{self.what}: traffic", self.headline)
 
+    def layout_of(self, region: dict[str, Any]) -> Layout | None:
+        """How the elements of memory lie that is a tensor or an array, by its name and bytes."""
+        return self._elements.layout(region)
+
     # ---- sources
 
     def line(self, file: str, number: int) -> str:

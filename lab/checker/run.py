@@ -102,12 +102,14 @@ def checked(
     seconds: float = SECONDS,
     reuse: bool = False,
     skips: bool = False,
+    traced: Callable[[jitload.Build], None] | None = None,
 ) -> Report:
     """As `check`, of a call with its arguments; `what` is its name in the report.
 
     watching: has instrumented builds run meanwhile, and tells a function of each.
     reuse: what caches would answer is counted for each launch, too. skips: blocks that are not
         recorded in full do not run.
+    traced: the builds are for lab.trace, and it is told of each, too.
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
@@ -118,7 +120,7 @@ def checked(
         raise RuntimeError("a check is under way: one at a time")
     try:
         options = (thread_order, sample_threads or 0, traffic, seconds), (reuse, skips)
-        said, builds, raised, layouts = _run(*call, options, watching)
+        said, builds, raised, layouts = _run(*call, options, watching, traced)
     finally:
         _checking.release()
     report = Report(what, json.loads(said), builds, raised, thread_order, layouts)
@@ -145,6 +147,7 @@ def _run(
     kwargs: dict,
     options: tuple[tuple[int, int, bool, float], tuple[bool, bool]],
     watching: Watching,
+    traced: Callable[[jitload.Build], None] | None,
 ) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
@@ -166,17 +169,22 @@ def _run(
     def opened_library(build: jitload.Build) -> None:
         builds.append(build)
         _tell_symbols(checker, build)
+        if traced:
+            traced(build)
+
+    def names() -> Iterator[tuple[str, torch.Tensor]]:
+        return _names(function, args, kwargs, traced is not None)
 
     result = raised = None
     memory.watch()
     try:
-        originals = _regions(_names(function, args, kwargs))
-        on_cpu = all(leaf.is_cpu for _, leaf in _names(function, args, kwargs))
+        originals = _regions(names())
+        on_cpu = all(leaf.is_cpu for _, leaf in names())
         args, kwargs = _copied(args, kwargs)
         checker.simulator_check_begin(*options[0])
         if options[1][0]:
             checker.simulator_check_reuse(options[1][1])
-        copies = _regions(told(_names(function, args, kwargs)))
+        copies = _regions(told(names()))
         for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
             same = original if on_cpu else None
             checker.simulator_check_tensor(begin, size, memory.pad(), name.encode(), same)
@@ -279,20 +287,22 @@ def _here(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, to
             yield name, tensor
 
 
-def _names(function: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, torch.Tensor]]:
+def _names(
+    function: Callable, args: tuple, kwargs: dict, trace: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors among the arguments, each with its parameter's name."""
-    names = _parameters(function)
+    names = _parameters(function, trace)
     for i, value in enumerate(args):
         yield from _named(names[i] if i < len(names) else f"argument {i + 1}", value)
     for name, value in kwargs.items():
         yield from _named(name, value)
 
 
-def _parameters(function: Callable) -> list[str]:
+def _parameters(function: Callable, trace: bool) -> list[str]:
     for kernel in jitload.loaded():
         for name, candidate in vars(kernel).items():
             if candidate is function:
-                opened = kernel.instrumented()
+                opened = kernel.instrumented(trace)
                 if kernel.build.binding == "c":
                     return [parameter.name for parameter in opened.functions[name].wanted]
                 if packet := getattr(getattr(torch.ops, opened.build.name), name, None):

@@ -70,6 +70,7 @@ SIMULATOR_HOOK void __tsan_vptr_read(void**) {}
 // Calls of the C library, which the linker sends here.
 #define SIMULATOR_COPY(name)                                                       \
     SIMULATOR_HOOK void* __wrap_##name(void* to, const void* from, size_t bytes) { \
+        if (simulator::stepper) simulator::stepper->copied(to, from, bytes);       \
         recorder.access_range<Kind::Read>(                                         \
             reinterpret_cast<uintptr_t>(from), bytes, SIMULATOR_CALLED_FROM - 1);  \
         recorder.access_range<Kind::Write>(                                        \
@@ -80,6 +81,7 @@ SIMULATOR_COPY(memcpy)
 SIMULATOR_COPY(memmove)
 #undef SIMULATOR_COPY
 SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
+    if (simulator::stepper) simulator::stepper->copied(to, nullptr, bytes);
     recorder.access_range<Kind::Write>(
         reinterpret_cast<uintptr_t>(to), bytes, SIMULATOR_CALLED_FROM);
     return memset(to, byte, bytes);

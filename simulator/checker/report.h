@@ -265,6 +265,26 @@ SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, b
     region->output = output;
 }
 
+// For the tracer: the memory that kernels may use around an address, and its name. False: there is
+// none, or it is where threads run.
+SIMULATOR_CHECK bool simulator_check_region(uintptr_t address, uintptr_t* begin, size_t* bytes,
+                                            bool* is_shared, const char** name) {
+    const simulator::Region* region = simulator::recorder.region_at(address);
+    if (!region || region->type == simulator::Region::Private) return false;
+    *begin = region->begin;
+    *bytes = region->size;
+    *is_shared = region->is_shared();
+    *name = region->name.c_str();
+    return true;
+}
+
+// The n-th of the running block's shared arrays.
+SIMULATOR_CHECK uintptr_t simulator_check_shared(unsigned n) {
+    for (const simulator::Region& region : simulator::recorder.regions)
+        if (region.is_shared() && region.is_alive() && n-- == 0) return region.begin;
+    return 0;
+}
+
 // The report, which lasts until the next one.
 SIMULATOR_CHECK const char* simulator_check_end() {
     static std::string json;

@@ -74,6 +74,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     if (streams.is_open && !streams.works.back().since)
         streams.works.back().since = order.launch_begin;
     asynchronous.begin_launch();
+    if (stepper) stepper->begin_launch(launch);
     started.clear();
     begun = 0;
     cluster_size = launch.cluster.x * launch.cluster.y * launch.cluster.z;

@@ -5,6 +5,7 @@
 namespace simulator {
 
 Watcher* watcher = nullptr;
+Stepper* stepper = nullptr;
 TimeLimit time_limit;
 bool is_repeating = false;
 uint64_t change_of_inactive = 0;

@@ -160,6 +160,26 @@ class Watcher {
     ~Watcher() = default;
 };
 
+// Whoever has the threads of a block go on line by line, for lab.trace. Kernels that are built for
+// it call the tracer at each line.
+class Stepper {
+  public:
+    virtual void begin_launch(const Launch& launch) = 0;
+    virtual void begin_block(Block& block) = 0;
+    virtual void end_block(Block& block) = 0;
+
+    // All threads of the block have come to a line, or wait for each other: which of the lanes of
+    // a warp that have come to a line go on.
+    virtual void end_round(Block& block) = 0;
+    virtual uint32_t lanes_to_step(const Block& block, unsigned warp) = 0;
+
+    // The C library is about to copy or fill memory for a kernel; `from` is null for the latter.
+    virtual void copied(const void* to, const void* from, size_t bytes) = 0;
+
+  protected:
+    ~Stepper() = default;
+};
+
 // How long all launches may take while somebody watches.
 class TimeLimit {
   public:
@@ -193,6 +213,7 @@ class TimeLimit {
 #pragma GCC visibility push(default)
 
 extern Watcher* watcher;  // null where nobody watches
+extern Stepper* stepper;  // null where nobody steps
 extern TimeLimit time_limit;
 
 // What runs now has run before, so what it prints is known; and in such a run, how the value that a
@@ -216,6 +237,9 @@ void stop_if_asked(uintptr_t next);
 
 // The running thread lets others go first; `what`, `file` and `line` say where it is meanwhile.
 void pause_thread(const char* what, const char* file, int line);
+
+// The running thread has come to a line, and goes on when the stepper says so.
+void step_thread();
 
 // How often the blocks of a block's cluster have all come to their barrier.
 uint64_t cluster_barriers(const Block& block);

@@ -46,6 +46,7 @@ class Worker : public Block {
     void set_ready(unsigned warp, uint32_t lanes);
     bool converge();
     bool wake_pausing();
+    bool wake_stepping();
     bool is_stuck();
     bool waits_alone() const;
     bool wait_in_cluster();
@@ -116,7 +117,10 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     if (queues->in_use) forget_queued_copies(*this);
     if (launch->instrumented) set_built_ins();
     guard_shared(*launch);  // makes what is thread_local there: see _GPPS_THREAD_LOCAL
+    const bool is_stepped = stepper && watcher && !is_repeating;
+    if (is_stepped) stepper->begin_block(*this);
     switch_fiber(&native, fresh());
+    if (is_stepped) stepper->end_block(*this);
     error.code == cudaSuccess ? finish_copies(*this) : forget_copies(*this);
     running = false;
     return error.code == cudaSuccess;
@@ -171,6 +175,13 @@ void Worker::give_up(const Error& why) {
 Block& running_block() { return *worker; }
 void stop_block(const char* message) { worker->fail(cudaErrorIllegalAddress, message); }
 void pause_thread(const char* what, const char* file, int line) { pause(what, file, line); }
+void step_thread() {
+    Block& block = *current;
+    const unsigned rank = block.rank;
+    note(block, rank, "a line", "", 0);
+    block.warps[rank / warp_size].stepping |= 1u << rank % warp_size;
+    suspend(block, rank, next_fiber(block, rank));
+}
 namespace {
 
 // ---- Threads that can go on
@@ -226,6 +237,20 @@ bool Worker::wake_pausing() {
     for (unsigned w = 0; w * warp_size < size; w++)
         set_ready(w, std::exchange(warps[w].pausing, 0));
     return ready != 0;
+}
+
+// The threads that have come to a line go on, all or some of them.
+bool Worker::wake_stepping() {
+    uint32_t any = 0;
+    for (unsigned w = 0; w * warp_size < size; w++) any |= warps[w].stepping;
+    if (!any) return false;
+    stepper->end_round(*this);
+    for (unsigned w = 0; w * warp_size < size; w++) {
+        const uint32_t lanes = stepper->lanes_to_step(*this, w);
+        warps[w].stepping &= ~lanes;
+        set_ready(w, lanes | std::exchange(warps[w].pausing, 0));
+    }
+    return true;
 }
 
 // Whether what the lanes do together is the same for all.
@@ -453,7 +478,7 @@ void Block::track(unsigned rank) {
         else if (first < rank)
             warp.alive &= ~0u << (rank - first);
         warp.ready = warp.barrier = warp.exchange = warp.convergence = warp.pausing = 0;
-        warp.tile = warp.parked = warp.named = warp.in_cluster = 0;
+        warp.tile = warp.parked = warp.named = warp.in_cluster = warp.stepping = 0;
     }
     if (!order) return;
     for (unsigned w = 0; w * warp_size < size; w++) warps[w].alive = 0;
@@ -471,7 +496,8 @@ Context* Block::next_fiber() {
                 return simulator::next_fiber(*this, warp * warp_size);
         if (next < size) return self.fresh();
         if (alive == 0) return &self.native;
-        if (self.converge() || (self.team && self.wait_in_cluster())) continue;
+        if (self.converge() || self.wake_stepping() || (self.team && self.wait_in_cluster()))
+            continue;
         if (self.is_stuck() || !self.wake_pausing()) {
             self.report_deadlock();
             return &self.native;

@@ -24,8 +24,8 @@ def arrows() -> dict[str, set[str]]:
 
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
-LAB = ("rivals", "style", "checker", "predictor", "measure", "figure", "custom_ops", "auditor")
-LAB += ("profiler", "tuner", "watcher", "notebook", "course", "bench", "ship")
+LAB = ("rivals", "style", "checker", "tracer", "predictor", "measure", "figure", "custom_ops")
+LAB += ("auditor", "profiler", "tuner", "watcher", "notebook", "course", "bench", "ship")
 
 
 @cache

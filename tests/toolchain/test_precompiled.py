@@ -87,7 +87,7 @@ def test_a_kernel_is_compiled_to_the_same_bits_and_names_the_same_headers(made, 
 
 def test_so_is_one_that_is_checked(scene, tmp_path, monkeypatch):
     monkeypatch.setattr(scene, "kept", tmp_path / "kept")
-    text = NINJA.replace("-O1", " ".join(simulator.CHECK_FLAGS))
+    text = NINJA.replace("-O1", " ".join(simulator.check_flags()))
     code = compiled(scene.added(text, check=True), tmp_path / "with")
     assert list(scene.place.glob("**/*.gch"))
     assert code == compiled(text, tmp_path / "without")

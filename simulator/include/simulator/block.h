@@ -103,6 +103,7 @@ struct Warp {
     uint32_t tile;         // waits for the other warps of a tile
     uint32_t parked;       // waits for a phase of a barrier in memory to end, or for the cluster
     uint32_t named;        // waits at a named barrier
+    uint32_t stepping;     // has come to a line, where somebody steps through the block
     uint32_t in_cluster;   // no such set: has come to the cluster's barrier
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask

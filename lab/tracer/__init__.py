@@ -1,0 +1,1 @@
+"""See a call run, step by step: `lab.trace`."""

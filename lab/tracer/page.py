@@ -1,0 +1,179 @@
+"""A trace as one page of HTML, which needs no server and no network: trace.html with its data."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lab.tracer.text import short
+
+if TYPE_CHECKING:
+    from lab.tracer.trace import Trace
+
+HEIGHT = 760  # of the page within a notebook, in pixels
+_HERE = Path(__file__).parent
+# The kinds of a tensor's or an array's elements, as trace.js decodes them.
+KINDS = {"float": "f", "double": "f", "half": "f16", "__half": "f16", "float16": "f16"}
+KINDS |= {"bfloat16": "bf16", "__nv_bfloat16": "bf16", "bool": "bool", "char": "i"}
+KINDS |= dict.fromkeys(("int", "int8", "int16", "int64", "short", "long", "long long"), "i")
+KINDS |= dict.fromkeys(("uint8", "uint16", "uint32", "uint64", "unsigned", "size_t"), "u")
+KINDS |= {"unsigned int": "u", "unsigned char": "u", "unsigned short": "u", "long int": "i"}
+KINDS |= {"long unsigned int": "u", "short int": "i", "short unsigned int": "u"}
+
+
+def page(trace: Trace) -> str:
+    """The whole page."""
+    facts, packed = _data(trace)
+    text = (_HERE / "trace.html").read_text()
+    data = json.dumps({"facts": facts, "packed": packed}).replace("<", "\\u003c")
+    parts = {"TITLE": html.escape(f"{trace.kernel}: trace"), "DATA": data}
+    parts["SCRIPT"] = "\n".join(
+        (_HERE / name).read_text() for name in ("trace_data.js", "trace_panels.js", "trace.js")
+    )
+    return re.sub(r"@(TITLE|DATA|SCRIPT)@", lambda match: parts[match[1]], text)
+
+
+def framed(trace: Trace) -> str:
+    """The page in a frame of its own: its styles and a notebook's do not meet."""
+    return (
+        f'<iframe srcdoc="{html.escape(page(trace))}" title="trace of {html.escape(trace.kernel)}"'
+        f' style="width: 100%; height: {HEIGHT}px; border: 1px solid rgba(128, 128, 128, 0.4)">'
+        "</iframe>"
+    )
+
+
+def _data(trace: Trace) -> tuple[dict[str, Any], str]:
+    """What the page is told in words, and its tables: columns, compressed."""
+    columns = _columns(trace)
+    scopes: dict[tuple[int, ...], int] = {}
+    scope_of = [scopes.setdefault(tuple(scope), len(scopes)) for scope in trace.scopes]
+    used = np.unique(trace.tables["steps"]["place"]).tolist()
+    files = sorted({trace.lines[place][0] for place in used})
+    facts = {
+        "what": trace.what,
+        "kernel": trace.kernel,
+        "block": trace.block,
+        "grid": trace.grid,
+        "extent": trace.threads_per_block,
+        "steps": trace.steps,
+        "first": trace.first,
+        "isCut": trace.is_cut,
+        "files": [{"name": name, "lines": trace.report.source(name)} for name in files],
+        "places": [
+            [files.index(trace.lines[p][0]), *trace.lines[p][1:], scope_of[p]]
+            if p in set(used)
+            else 0
+            for p in range(max(used, default=-1) + 1)
+        ],
+        "scopes": list(scopes),
+        "variables": trace.variables,
+        "types": trace.types,
+        "words": [short(word) for word in trace.words],
+        "regions": [_region(trace, number) for number in range(len(trace.regions))],
+        "findings": trace.findings(),
+        "leftOut": trace.left_out,
+        "columns": [[name, column.dtype.str[1:], len(column)] for name, column in columns.items()],
+    }
+    raw = b"".join(column.tobytes() + bytes(-column.nbytes % 8) for column in columns.values())
+    return facts, base64.b64encode(zlib.compress(raw, 6)).decode()
+
+
+def _columns(trace: Trace) -> dict[str, np.ndarray]:
+    """Steps of the lanes of a warp that are together; changes of variables; accesses; waits."""
+    steps, changes = trace.tables["steps"], trace.tables["changes"]
+    touches, waits, before = (trace.tables[name] for name in ("touches", "waits", "before"))
+    first = trace.first
+    warp = steps["thread"] // 32
+    key = np.stack([steps["round"], warp.astype("u4"), steps["place"], steps["depth"]], 1)
+    found, at = np.unique(key, axis=0, return_inverse=True)
+    lanes = np.zeros(len(found), "u4")
+    np.bitwise_or.at(lanes, at.ravel(), np.uint32(1) << (steps["thread"] % 32).astype("u4"))
+    sizes = np.array([trace.types[kind][1] for _, kind, _ in trace.variables] or [0], "u4")
+    by_step = np.argsort(steps["round"][changes["step"]], kind="stable")
+    changes, changed = changes[by_step], trace.changed[by_step]
+    is_other = touches["how"] == 3
+    of_step = np.where(is_other, 0, touches["step"])
+    when = np.where(is_other, touches["step"], steps["round"][of_step] if len(steps) else 0)
+    who = np.where(is_other, 0xFFFF, steps["thread"][of_step] if len(steps) else 0)
+    order = np.argsort(when, kind="stable")
+    touches, when, who = touches[order], when[order], who[order]
+    return {
+        "gRound": found[:, 0] - np.uint32(first),
+        "gWarp": found[:, 1].astype("u2"),
+        "gPlace": found[:, 2],
+        "gDepth": found[:, 3].astype("u2"),
+        "gLanes": lanes,
+        "cRound": steps["round"][changes["step"]] - np.uint32(first),
+        "cThread": steps["thread"][changes["step"]],
+        "cVariable": changed,
+        "cBytes": _gathered(trace.bytes, changes["at"], sizes[changed]),
+        "tRound": (when - first).astype("u4"),
+        "tThread": who.astype("u2"),
+        "tHow": touches["how"],
+        "tRegion": touches["region"],
+        "tOffset": touches["offset"],
+        "tSize": touches["size"],
+        "tBytes": _gathered(trace.bytes, touches["at"], touches["size"]),
+        "wRound": waits["round"] - np.uint32(first),
+        "wWarp": waits["warp"],
+        "wWord": waits["word"],
+        "wLanes": waits["lanes"],
+        "bRegion": before["region"],
+        "bOffset": before["offset"],
+        "bSize": before["size"],
+        "bBytes": _gathered(trace.bytes, before["at"], before["size"]),
+    }
+
+
+def _gathered(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The bytes at these places, one stretch after the other."""
+    sizes = sizes.astype("i8")
+    ends = np.cumsum(sizes)
+    begins = np.repeat(at.astype("i8") - (ends - sizes), sizes)
+    return data[begins + np.arange(len(begins))]
+
+
+def _region(trace: Trace, number: int) -> dict[str, Any]:
+    """What is to be drawn of memory: its elements, and how they lie."""
+    region = trace.regions[number]
+    name = region["name"] or "unnamed memory"
+    layout = trace.report.layout_of({"name": region["name"], "bytes": region["size"]})
+    touches = trace.tables["touches"]
+    sizes = touches["size"][(touches["region"] == number) & (touches["how"] != 3)]
+    if layout is not None:
+        kind, size, shape = KINDS.get(layout.type, "u"), layout.size, list(layout.shape)
+        if layout.is_tensor and (0 in shape or layout.size * np.prod(shape) > region["size"]):
+            shape = [region["size"] // size]
+    else:
+        size = int(min(sizes, default=4))
+        said = _dynamic_type(trace) if region["shared"] else ""
+        kind = KINDS.get(said, "f" if size in (4, 8) else "u")
+        shape = [region["size"] // max(size, 1)]
+    if size > 8 or size not in (1, 2, 4, 8):
+        kind, shape = "u", [region["size"] // 4]
+        size = 4
+    return {
+        "name": name,
+        "begin": str(region["begin"]),
+        "bytes": region["size"],
+        "shared": region["shared"],
+        "kind": kind,
+        "size": size,
+        "shape": shape,
+    }
+
+
+def _dynamic_type(trace: Trace) -> str:
+    """The element type of the dynamic shared array, as the source declares it."""
+    pattern = r"extern\s+__shared__\s+(?:\w+\s*\([^)]*\)\s*)*((?:unsigned\s+)?\w+)\s+\w+\s*\[\s*\]"
+    for file in {file for file, _, _ in trace.lines}:
+        if found := re.search(pattern, "\n".join(trace.report.source(file))):
+            return found[1]
+    return ""

@@ -1,0 +1,150 @@
+"""Runs a call on builds that tell the tracer of each line, and takes what it has recorded."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import jitload
+from lab.checker.places import Places as SourceFiles
+from lab.tracer.places import Places
+
+# As simulator/tracer/recording.h has them.
+STEP = np.dtype([("round", "u4"), ("place", "u4"), ("thread", "u2"), ("depth", "u2")])
+CHANGE = np.dtype([("step", "u4"), ("variable", "u4"), ("at", "u4")])
+TOUCH = np.dtype(
+    [
+        ("step", "u4"),
+        ("how", "u2"),
+        ("region", "u2"),
+        ("offset", "u4"),
+        ("size", "u4"),
+        ("at", "u4"),
+    ]
+)
+WAIT = np.dtype([("round", "u4"), ("warp", "u2"), ("word", "u2"), ("lanes", "u4")])
+BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u4")])
+MOST_POINTERS = 1 << 12  # whose memory is looked up
+TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which block of which launch is recorded, and which of its steps.
+
+    line: the step in which a thread first runs it is found.
+    """
+
+    launch: int = 0
+    block: int = 0
+    first: int = 0
+    steps: int = 1000
+    line: int = 0
+
+
+@dataclass
+class Recorded:
+    """What the tracer recorded: its tables, and of each library what names places and variables."""
+
+    facts: dict[str, Any]
+    tables: dict[str, np.ndarray]
+    bytes: np.ndarray
+    places: list[Places]
+
+
+class Recorder:
+    """Records while the builds of a call run: `used` is to be told of each."""
+
+    def __init__(self, window: Window):
+        self.window = window
+        self._tracer = _tracer()
+        self._builds: list[jitload.Build] = []
+        self._places: list[Places] = []
+
+    def used(self, build: jitload.Build) -> None:
+        """A build is about to run."""
+        places = _places_of(build)
+        self._places.append(places)
+        self._tracer.simulator_trace_library(
+            str(build.library).encode(),
+            *_pointer_and_size(places.places),
+            *_pointer_and_size(places.variables),
+            *_pointer_and_size(places.functions),
+        )
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], Recorded]]:
+        """Meanwhile launches are recorded; the answer gives what was."""
+        it = self.window
+        self._places.clear()
+        self._tracer.simulator_trace_begin(
+            it.launch, it.block, it.first, it.first + it.steps, it.line
+        )
+        try:
+            yield self._recorded
+        finally:
+            self._tracer.simulator_trace_end()
+
+    def _recorded(self) -> Recorded:
+        self._tracer.simulator_trace_end()
+        facts = json.loads(self._tracer.simulator_trace_facts())
+        tables = {name: self._table(i, kind) for i, (name, kind) in enumerate(TABLES.items())}
+        recorded = Recorded(facts, tables, self._table(len(TABLES), np.dtype("u1")), self._places)
+        facts["regions"] += self._pointed_to(recorded)
+        return recorded
+
+    def _pointed_to(self, recorded: Recorded) -> list[dict[str, Any]]:
+        """The memory that no thread touches, but variables point to."""
+        is_pointer = [it.types[kind][0] == "ptr" for it in recorded.places for _, kind in it.names]
+        changes = recorded.tables["changes"]
+        at = changes["at"][np.array([*is_pointer, False])[changes["variable"]]]
+        words = recorded.bytes[at[:, None].astype("i8") + np.arange(8)].copy().view("u8")
+        known = [(it["begin"], it["size"]) for it in recorded.facts["regions"]]
+        found = []
+        for address in np.unique(words)[:MOST_POINTERS].tolist():
+            if any(0 <= address - begin <= size for begin, size in known):
+                continue
+            begin, size, shared = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_bool()
+            name = ctypes.c_char_p()
+            places = map(ctypes.byref, (begin, size, shared, name))
+            if jitload.simulator_checker().simulator_check_region(
+                ctypes.c_size_t(address), *places
+            ):
+                known.append((begin.value, size.value))
+                region = {"begin": begin.value, "size": size.value, "shared": shared.value}
+                found.append(region | {"name": name.value.decode(errors="replace")})
+        return found
+
+    def _table(self, number: int, kind: np.dtype) -> np.ndarray:
+        size = ctypes.c_size_t()
+        at = self._tracer.simulator_trace_table(number, ctypes.byref(size))
+        return np.frombuffer(ctypes.string_at(at, size.value) if size.value else b"", kind)
+
+
+@cache
+def _places_of(build: jitload.Build) -> Places:
+    return Places(str(build.library), SourceFiles([], [build]).users_file)
+
+
+def _pointer_and_size(array: np.ndarray) -> tuple[int, int]:
+    return array.ctypes.data, len(array)
+
+
+@cache
+def _tracer() -> ctypes.CDLL:
+    tracer = jitload.simulator_tracer()
+    size, place = ctypes.c_size_t, ctypes.c_void_p
+    tracer.simulator_trace_begin.argtypes = [*4 * [ctypes.c_uint64], ctypes.c_uint32]
+    tracer.simulator_trace_library.argtypes = [ctypes.c_char_p, *3 * [place, size]]
+    tracer.simulator_trace_table.argtypes = [ctypes.c_uint, place]
+    tracer.simulator_trace_table.restype = place
+    tracer.simulator_trace_facts.restype = ctypes.c_char_p
+    jitload.simulator_checker().simulator_check_region.restype = ctypes.c_bool
+    return tracer

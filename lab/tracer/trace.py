@@ -1,0 +1,312 @@
+"""What the threads of a block did, step by step: `lab.trace`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.checker import findings as told
+from lab.checker.report import Report
+from lab.tracer.record import Recorded, Window
+from lab.tracer.text import at_line, overview, short
+from lab.tracer.values import value_of
+
+RETURNED = 1 << 15  # of a step's depth: its line goes on after a call
+OTHER = 3  # of the tracer's kinds of accesses: by an asynchronous copy or another block
+
+
+class Trace:
+    """What a block did. In a notebook it is a page on which to step; `print` shows a time line.
+
+    A step is what a warp does from the beginning of a line to the beginning of the next, with all
+    lanes that are there; in a step every warp does one line. Values are those after the step.
+
+    Attributes:
+        what: the call.
+        kernel, block, grid, threads_per_block: whose steps these are; the latter three are
+            (x, y, z).
+        steps: how many were recorded, from `first` on, of `all_steps` or more.
+        report: what `lab.check` says of the same run.
+    """
+
+    def __init__(self, what: str, recorded: Recorded, report: Report, window: Window):
+        facts = recorded.facts
+        self.what, self.report, self.window = what, report, window
+        self.kernel: str = facts["kernel"]
+        self.block: tuple[int, int, int] = tuple(facts["block"])
+        self.grid: tuple[int, int, int] = tuple(facts["grid"])
+        self.threads_per_block: tuple[int, int, int] = tuple(facts["extent"])
+        self.regions: list[dict[str, Any]] = facts["regions"]
+        self.words: list[str] = facts["words"]
+        self.all_steps: int = facts["rounds"]
+        self.first = window.first
+        self.is_cut = facts["rounds"] >= window.first + window.steps
+        self.tables, self.bytes = recorded.tables, recorded.bytes
+        self.steps = 0
+        if len(self.tables["steps"]):
+            self.steps = int(self.tables["steps"]["round"].max()) - self.first + 1
+        self._join(recorded)
+
+    def _join(self, recorded: Recorded) -> None:
+        """One numbering of places, variables and types for all libraries."""
+        self.lines: list[tuple[str, int, str]] = []
+        self.scopes: list[list[int]] = []  # of each place, its variables
+        self.variables: list[tuple[str, int, int]] = []  # name, type, line of its declaration
+        self.types: list[list[Any]] = []
+        self.left_out: dict[str, str] = {}
+        known: dict[tuple, int] = {}
+        row_to_variable: list[int] = []
+        for number, it in enumerate(recorded.places):
+            first_type = len(self.types)
+            self.types += [_moved(kind, first_type) for kind in it.types]
+            self.lines += it.lines
+            self.left_out |= it.left_out
+            of_rows = []
+            owner = np.repeat(it.places["function"], it.places["count"])
+            for row, (name, kind) in enumerate(it.names):
+                variable = it.variables[row]
+                key = (number, int(owner[row]), int(variable["kept_at"]), name)
+                if key not in known:
+                    known[key] = len(self.variables)
+                    self.variables.append((name, kind + first_type, int(variable["line"])))
+                of_rows.append(known[key])
+            row_to_variable += of_rows
+            for place in it.places:
+                first = int(place["first"])
+                self.scopes.append(of_rows[first : first + int(place["count"])])
+        changes = self.tables["changes"]
+        self.changed = np.array(row_to_variable, "u4")[changes["variable"]]
+        self._name_regions()
+
+    def _name_regions(self) -> None:
+        """What has no name is called after the first pointer that points to its beginning."""
+        nameless = {it["begin"]: it for it in self.regions if not it["name"]}
+        for number, it in enumerate(nameless.values(), 1):
+            it["name"] = f"memory {number}"
+        pointers = [kind for kind, it in enumerate(self.types) if it[0] == "ptr"]
+        kinds = np.array([kind for _, kind, _ in self.variables] or [0])
+        for row in np.flatnonzero(np.isin(kinds[self.changed], pointers)) if nameless else ():
+            at = int(self.tables["changes"]["at"][row])
+            address = int.from_bytes(self.bytes[at : at + 8].tobytes(), "little")
+            if region := nameless.pop(address, None):
+                region["name"] = self.variables[self.changed[row]][0]
+            if not nameless:
+                break
+
+    # ---- Questions
+
+    @cached_property
+    def _of_thread(self) -> dict[int, np.ndarray]:
+        """Of each thread the positions of its steps in the table."""
+        threads = self.tables["steps"]["thread"]
+        order = np.argsort(threads, kind="stable")
+        found, starts = np.unique(threads[order], return_index=True)
+        return dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
+
+    @cached_property
+    def _histories(self) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
+        """Of each thread and variable: after which steps it changed, and where its bytes are."""
+        histories: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        steps, changes = self.tables["steps"], self.tables["changes"]
+        threads, rounds = steps["thread"][changes["step"]], steps["round"][changes["step"]]
+        columns = threads, self.changed, rounds, changes["at"]
+        for thread, variable, round_, at in zip(*(it.tolist() for it in columns), strict=True):
+            when, where = histories.setdefault((thread, variable), ([], []))
+            when.append(round_)
+            where.append(at)
+        return histories
+
+    def step_of(self, thread: int, step: int) -> np.void | None:
+        """The line that a thread has run last at a step; None before its first."""
+        mine = self._of_thread.get(thread)
+        if mine is None:
+            return None
+        at = bisect_right(self.tables["steps"]["round"][mine], step + self.first)
+        return self.tables["steps"][mine[at - 1]] if at else None
+
+    def values(self, thread: int, step: int) -> dict[str, Any]:
+        """The variables that a thread can name, after a step: numbers, lists and dicts."""
+        last = self.step_of(thread, step)
+        if last is None:
+            return {}
+        found = {}
+        line = self.lines[last["place"]][1]
+        for variable in self.scopes[last["place"]]:
+            name, kind, declared = self.variables[variable]
+            when, where = self._histories.get((thread, variable), ([], []))
+            at = bisect_right(when, step + self.first)
+            if at and declared <= line and self.types[kind][3:] != [[]]:  # a struct of nothing
+                size = self.types[kind][1]
+                data = self.bytes[where[at - 1] : where[at - 1] + size].tobytes()
+                found[name] = value_of(data, kind, self.types, self._pointer)
+        return found
+
+    def _pointer(self, address: int, size: int) -> str:
+        for region in self.regions:
+            offset = address - region["begin"]
+            if 0 <= offset <= region["size"]:
+                element = f" + {offset // size}" if size and offset else ""
+                return f"{region['name']}{element}"
+        return hex(address)
+
+    def runs_of(self, line: int, thread: int | None = None, file: str | None = None) -> list[int]:
+        """The steps in which a line is run, in order; by one thread, if one is given: then where
+        the line calls a function, the step in which that has returned."""
+        here = [
+            number
+            for number, (name, at, _) in enumerate(self.lines)
+            if at == line and (file is None or Path(name).name == Path(file).name)
+        ]
+        steps = self.tables["steps"]
+        if thread is None:
+            chosen = np.isin(steps["place"], here) & (steps["depth"] < RETURNED)
+            return np.unique(steps["round"][chosen] - self.first).tolist()
+        ends: dict[int, int] = {}  # of the runs by their positions
+        running: dict[int, int] = {}  # by the depth of their functions
+        for at in self._of_thread.get(thread, ()):
+            step = steps[at]
+            if step["depth"] < RETURNED:
+                running[int(step["depth"])] = at
+            run = running.get(int(step["depth"]) % RETURNED)
+            if run is not None and steps[run]["place"] in here:
+                ends[run] = int(step["round"]) - self.first
+        return sorted(ends.values())
+
+    def line_of(self, thread: int, step: int) -> int:
+        """The number of the line that a thread has run last at a step; 0 before its first."""
+        last = self.step_of(thread, step)
+        return 0 if last is None else self.lines[last["place"]][1]
+
+    def groups(self, warp: int, step: int) -> list[tuple[int, str, int, int]]:
+        """Of each line that lanes of a warp run in a step: its number, the lanes, how many they
+        are, and how many the warp has."""
+        steps = self._steps_of_round.get(step + self.first, self.tables["steps"][:0])
+        steps = steps[steps["thread"] // 32 == warp]
+        x, y, z = self.threads_per_block
+        most = min(32, x * y * z - 32 * warp)
+        found = []
+        for place in np.unique(steps["place"]):
+            lanes = (steps["thread"][steps["place"] == place] % 32).tolist()
+            found.append((self.lines[place][1], _ranges(lanes), len(lanes), most))
+        return found
+
+    @cached_property
+    def _steps_of_round(self) -> dict[int, np.ndarray]:
+        steps = self.tables["steps"]
+        order = np.argsort(steps["round"], kind="stable")
+        rounds, starts = np.unique(steps["round"][order], return_index=True)
+        return dict(zip(rounds.tolist(), np.split(steps[order], starts[1:]), strict=True))
+
+    def waits(self, warp: int, step: int) -> list[str]:
+        """For what lanes of a warp wait after a step, and where."""
+        waits = self.tables["waits"]
+        mine = waits[(waits["warp"] == warp) & (waits["round"] <= step + self.first)]
+        mine = mine[mine["round"] == mine["round"].max()] if len(mine) else mine
+        return [short(self.words[it["word"]]) for it in mine if self.words[it["word"]]]
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What `lab.check` found in the same run: title, message, and for each access of it file,
+        line, thread and, where it is among those recorded, step."""
+        found = []
+        for row in self.report.findings.to_dict("records"):
+            ends = []
+            for prefix in ("", "other_"):
+                file, line = row[f"{prefix}file"], row[f"{prefix}line"]
+                if not isinstance(file, str) or not file:
+                    continue
+                end = {"file": file, "line": int(line)}
+                thread = row[f"{prefix}thread"]
+                if row[f"{prefix}block"] == self.block and thread == thread:
+                    end["thread"] = int(thread)
+                    end["step"] = self._step_of_access(int(thread), int(line), row["address"])
+                ends.append(end)
+            found.append({"title": told.title(row), "message": row["message"], "ends": ends})
+        return found
+
+    def _step_of_access(self, thread: int, line: int, address: int) -> int | None:
+        """The first step in which a thread touches an address at a line; or runs the line."""
+        steps, touches = self.tables["steps"], self.tables["touches"]
+        touches = touches[touches["how"] != OTHER]
+        begins = np.array([region["begin"] for region in self.regions] or [0], "u8")
+        at = begins[touches["region"]] + touches["offset"]
+        hits = steps[touches["step"][(at <= address) & (address < at + touches["size"])]]
+        hits = hits[hits["thread"] == thread]
+        here = [
+            step
+            for step in hits["round"].tolist()
+            if self.line_of(thread, step - self.first) == line
+        ]
+        if here:
+            return here[0] - self.first
+        return next(iter(self.runs_of(line, thread)), None)
+
+    # ---- Shown
+
+    def __str__(self) -> str:
+        return overview(self)
+
+    def at(self, line: int, threads: Sequence[int] = (0,)) -> str:
+        """The values of threads each time that they have run a line, as text."""
+        return at_line(self, line, list(threads))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        from lab.tracer.page import framed
+
+        return framed(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page into a file, which any browser opens."""
+        from lab.tracer.page import page
+
+        path = Path(path)
+        path.write_text(page(self))
+        return path
+
+
+def _ranges(lanes: list[int]) -> str:
+    """ "0-15, 31" of lanes in any order."""
+    found: list[list[int]] = []
+    for lane in sorted(lanes):
+        if found and lane == found[-1][1] + 1:
+            found[-1][1] = lane
+        else:
+            found.append([lane, lane])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+
+
+def _moved(kind: list[Any], by: int) -> list[Any]:
+    """A description of a type whose others lie so much further."""
+    match kind:
+        case ["ptr", size, of]:
+            return ["ptr", size, of + by]
+        case ["array", size, of, count]:
+            return ["array", size, of + by, count]
+        case ["struct", size, name, members]:
+            return ["struct", size, name, [[it, at, of + by] for it, at, of in members]]
+    return kind
+
+
+def index_of(at: int | tuple[int, ...], extent: tuple[int, ...], what: str) -> int:
+    """The number of a block or a thread that is given by its number or by (x, y, z).
+
+    Raises ValueError, where there is none such.
+    """
+    x, y, z = extent
+    if isinstance(at, int):
+        number = at
+    else:
+        place = (*at, 0, 0, 0)[:3]
+        if any(not 0 <= i < n for i, n in zip(place, extent, strict=True)):
+            raise ValueError(f"{what}: {at} is not in {extent}")
+        number = place[0] + x * (place[1] + y * place[2])
+    if not 0 <= number < x * y * z:
+        raise ValueError(f"{what}: {at}; there are {x * y * z}, from 0 on")
+    return number

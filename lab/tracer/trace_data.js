@@ -1,0 +1,283 @@
+// The data of a trace: what was true after each step.
+"use strict";
+
+const WARP = 32;
+
+async function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return await new Response(stream).arrayBuffer();
+}
+
+const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
+
+class TraceData {
+    constructor(facts, buffer) {
+        Object.assign(this, facts);
+        this.threads = this.extent[0] * this.extent[1] * this.extent[2];
+        this.warps = Math.ceil(this.threads / WARP);
+        let at = 0;
+        for (const [name, kind, count] of this.columns) {
+            this[name] = new ARRAYS[kind](buffer, at, count);
+            at += Math.ceil(this[name].byteLength / 8) * 8;
+        }
+        this.buildSteps();
+        this.buildChanges();
+        this.buildTouches();
+        this.buildWaits();
+    }
+
+    // Of each thread: its steps, as positions in the table of groups, with the position of the
+    // step of the function that called its function.
+    buildSteps() {
+        this.ofThread = Array.from({ length: this.threads }, () => []);
+        this.groupsOfWarp = Array.from({ length: this.warps }, () => []);
+        const counts = (this.counts = new Map()); // file:line -> [runs, lanes]
+        for (let g = 0; g < this.gRound.length; g++) {
+            const warp = this.gWarp[g];
+            this.groupsOfWarp[warp].push(g);
+            let lanes = 0;
+            for (let lane = 0; lane < WARP; lane++)
+                if ((this.gLanes[g] >>> lane) & 1) {
+                    this.ofThread[warp * WARP + lane].push(g);
+                    lanes++;
+                }
+            const place = this.places[this.gPlace[g]];
+            const key = place[0] + ":" + place[1];
+            if (this.gDepth[g] >> 15) continue; // goes on after a call
+            if (!counts.has(key)) counts.set(key, [0, 0]);
+            counts.get(key)[0]++;
+            counts.get(key)[1] += lanes;
+        }
+    }
+
+    buildChanges() {
+        this.histories = new Map();
+        this.changedIn = indexed(this.cRound, this.steps);
+        let at = 0;
+        const variables = this.variables.length;
+        for (let c = 0; c < this.cRound.length; c++) {
+            const key = this.cThread[c] * variables + this.cVariable[c];
+            let history = this.histories.get(key);
+            if (!history) this.histories.set(key, (history = [[], []]));
+            history[0].push(this.cRound[c]);
+            history[1].push(at);
+            at += this.types[this.variables[this.cVariable[c]][1]][1];
+        }
+    }
+
+    buildTouches() {
+        this.touchedIn = indexed(this.tRound, this.steps);
+        this.tAt = new Uint32Array(this.tRound.length);
+        let at = 0;
+        for (let t = 0; t < this.tRound.length; t++) {
+            this.tAt[t] = at;
+            at += this.tSize[t];
+        }
+        this.cells = this.regions.map(() => new Map()); // element -> positions of its touches
+        for (let t = 0; t < this.tRound.length; t++) {
+            const size = this.regions[this.tRegion[t]].size;
+            const cells = this.cells[this.tRegion[t]];
+            const first = Math.floor(this.tOffset[t] / size);
+            const end = Math.ceil((this.tOffset[t] + this.tSize[t]) / size);
+            for (let cell = first; cell < end; cell++) {
+                if (!cells.has(cell)) cells.set(cell, []);
+                cells.get(cell).push(t);
+            }
+        }
+        this.before = this.regions.map(() => []);
+        at = 0;
+        for (let b = 0; b < this.bRegion.length; b++) {
+            this.before[this.bRegion[b]].push([this.bOffset[b], this.bSize[b], at]);
+            at += this.bSize[b];
+        }
+        for (const stretches of this.before) stretches.sort((a, b) => a[0] - b[0]);
+    }
+
+    buildWaits() {
+        this.waitsOfWarp = Array.from({ length: this.warps }, () => []);
+        for (let w = 0; w < this.wRound.length; w++) {
+            const rows = this.waitsOfWarp[this.wWarp[w]];
+            const last = rows[rows.length - 1];
+            const row = { lanes: this.wLanes[w], word: this.words[this.wWord[w]] };
+            if (!row.word) rows.push({ round: this.wRound[w], alive: row.lanes, waits: [] });
+            else last.waits.push(row);
+        }
+    }
+
+    // ---- Questions
+
+    groupOf(thread, step) {
+        const mine = this.ofThread[thread];
+        const at = after(mine, step, (g) => this.gRound[g]);
+        return at ? mine[at - 1] : -1;
+    }
+
+    // The groups of a warp that ran a line in this very step.
+    groupsIn(warp, step) {
+        const mine = this.groupsOfWarp[warp];
+        const end = after(mine, step, (g) => this.gRound[g]);
+        const begin = after(mine, step - 1, (g) => this.gRound[g]);
+        return mine.slice(begin, end);
+    }
+
+    waitsAt(warp, step) {
+        const rows = this.waitsOfWarp[warp];
+        const at = after(rows, step, (row) => row.round);
+        return at ? rows[at - 1] : { alive: 0, waits: [] };
+    }
+
+    // Name, value and whether this step changed it, of what the thread can name.
+    locals(thread, step) {
+        const g = this.groupOf(thread, step);
+        if (g < 0) return [];
+        const [, line, , scope] = this.places[this.gPlace[g]];
+        const found = [];
+        for (const v of this.scopes[scope]) {
+            const [name, kind, declared] = this.variables[v];
+            const history = this.histories.get(thread * this.variables.length + v);
+            const at = history ? after(history[0], step, (round) => round) : 0;
+            const what = this.types[kind];
+            if (!at || declared > line || (what[0] === "struct" && !what[3].length)) continue;
+            const view = new DataView(this.cBytes.buffer, this.cBytes.byteOffset + history[1][at - 1]);
+            found.push({
+                name,
+                value: this.valueOf(view, 0, kind),
+                changed: history[0][at - 1] === step,
+                since: history[0][at - 1],
+            });
+        }
+        return found;
+    }
+
+    valueOf(view, at, kind) {
+        const [what, size, ...more] = this.types[kind];
+        if (what === "array")
+            return Array.from({ length: more[1] }, (_, i) =>
+                this.valueOf(view, at + i * this.types[more[0]][1], more[0]));
+        if (what === "struct") {
+            const members = {};
+            for (const [name, offset, of] of more[1]) {
+                const value = this.valueOf(view, at + offset, of);
+                if (!name && value && value.constructor === Object) Object.assign(members, value);
+                else members[name] = value;
+            }
+            return members;
+        }
+        if (what === "ptr") return this.pointer(view.getBigUint64(at, true), this.types[more[0]][1]);
+        if (what === "enum") {
+            const number = scalar(view, at, "u", size);
+            return more[0][number] ?? number;
+        }
+        return scalar(view, at, what, size);
+    }
+
+    pointer(address, size) {
+        if (!address) return "nullptr";
+        for (const region of this.regions) {
+            const offset = Number(address - BigInt(region.begin));
+            if (offset >= 0 && offset <= region.bytes)
+                return region.name + (size && offset ? " + " + offset / size : "");
+        }
+        return "0x" + address.toString(16);
+    }
+
+    // What lies in an element after a step, and the touch that wrote it: undefined where nobody has.
+    cell(region, cell, step) {
+        const it = this.regions[region];
+        const touches = this.cells[region].get(cell) || [];
+        let t = after(touches, step, (t) => this.tRound[t]);
+        while (t && this.tHow[touches[t - 1]] === 0) t--;
+        const offset = cell * it.size;
+        if (t) {
+            const writer = touches[t - 1];
+            const within = offset - this.tOffset[writer];
+            if (within < 0 || within + it.size > this.tSize[writer]) return { writer };
+            const view = new DataView(this.tBytes.buffer, this.tBytes.byteOffset);
+            return { value: scalar(view, this.tAt[writer] + within, it.kind, it.size), writer };
+        }
+        if (it.shared && this.first === 0) return {}; // never written
+        const stretches = this.before[region];
+        const at = after(stretches, offset, (stretch) => stretch[0]);
+        if (!at) return {};
+        const [begin, bytes, where] = stretches[at - 1];
+        if (offset + it.size > begin + bytes) return {};
+        const view = new DataView(this.bBytes.buffer, this.bBytes.byteOffset);
+        return { value: scalar(view, where + offset - begin, it.kind, it.size) };
+    }
+
+    threadName(thread) {
+        const [x, y] = this.extent;
+        if (this.extent[1] * this.extent[2] === 1) return "thread " + thread;
+        return `thread (${thread % x}, ${Math.floor(thread / x) % y}, ${Math.floor(thread / x / y)})`;
+    }
+
+    elementName(region, cell) {
+        const shape = this.regions[region].shape;
+        const at = [];
+        for (let i = shape.length - 1; i >= 0; i--) {
+            at.unshift(cell % shape[i]);
+            cell = Math.floor(cell / shape[i]);
+        }
+        return this.regions[region].name + "[" + at.join(this.regions[region].shared ? "][" : ", ") + "]";
+    }
+}
+
+// How many rows come before or at a step, of rows in ascending order.
+function after(rows, step, of) {
+    let low = 0, high = rows.length;
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (of(rows[middle]) <= step) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Of a sorted column: where each step begins.
+function indexed(column, steps) {
+    const begins = new Uint32Array(steps + 2);
+    for (let i = 0; i < column.length; i++) begins[column[i] + 1]++;
+    for (let i = 1; i < begins.length; i++) begins[i] += begins[i - 1];
+    return begins;
+}
+
+function scalar(view, at, kind, size) {
+    if (kind === "bool") return view.getUint8(at) !== 0;
+    if (kind === "bf16") {
+        const whole = new DataView(new ArrayBuffer(4));
+        whole.setUint16(2, view.getUint16(at, true), true);
+        return whole.getFloat32(0, true);
+    }
+    if (kind === "f16") {
+        const bits = view.getUint16(at, true), exponent = (bits >> 10) & 31, part = bits & 1023;
+        const size = exponent === 31 ? (part ? NaN : Infinity)
+            : exponent ? 2 ** (exponent - 15) * (1 + part / 1024) : part * 2 ** -24;
+        return bits >> 15 ? -size : size;
+    }
+    if (kind === "f") return size === 8 ? view.getFloat64(at, true) : view.getFloat32(at, true);
+    if (kind === "char" && size === 1) {
+        const code = view.getUint8(at);
+        return code >= 32 && code < 127 ? JSON.stringify(String.fromCharCode(code)) : code;
+    }
+    const signed = kind === "i";
+    if (size === 8) return signed ? view.getBigInt64(at, true) : view.getBigUint64(at, true);
+    const read = "get" + (signed ? "Int" : "Uint") + 8 * size;
+    if (view[read]) return view[read](at, true);
+    let text = "0x";
+    for (let i = size - 1; i >= 0; i--) text += view.getUint8(at + i).toString(16).padStart(2, "0");
+    return text;
+}
+
+// As a person reads it: seven digits of a float.
+function shown(value) {
+    if (typeof value === "number" && !Number.isInteger(value))
+        return Number.isFinite(value) ? String(Number(value.toPrecision(7))) : String(value);
+    if (Array.isArray(value)) {
+        const most = 64, said = value.slice(0, most).map(shown);
+        return "[" + said.join(", ") + (value.length > most ? ", … " + value.length : "") + "]";
+    }
+    if (value && typeof value === "object")
+        return "{" + Object.entries(value).map(([name, it]) => name + ": " + shown(it)).join(", ") + "}";
+    return String(value);
+}

@@ -1,0 +1,440 @@
+// The panels of a trace. Each has draw(step).
+"use strict";
+
+const COLOURS = ["#0072b2", "#d55e00", "#00875f", "#b0528b", "#8c6d00", "#3a86c8", "#7a3db8", "#666666"];
+const colourOf = (warp) => COLOURS[warp % COLOURS.length];
+const byId = (id) => document.getElementById(id);
+const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function element(name, text = "", attributes = {}) {
+    const it = document.createElement(name);
+    it.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) it.setAttribute(key, value);
+    return it;
+}
+
+// A canvas of so many CSS pixels, sharp on any screen.
+function sized(canvas, width, height) {
+    const ratio = Math.min(window.devicePixelRatio || 1, Math.max(1, 16000 / width));
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = width + "px";
+    canvas.style.height = height + "px";
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    return pen;
+}
+
+function tip(event, text) {
+    const it = byId("tip");
+    it.style.display = text ? "block" : "none";
+    if (!text) return;
+    it.textContent = text;
+    it.style.left = Math.min(event.clientX + 12, innerWidth - it.offsetWidth - 6) + "px";
+    it.style.top = Math.min(event.clientY + 14, innerHeight - it.offsetHeight - 6) + "px";
+}
+
+function lanesText(lanes) {
+    const ranges = [];
+    for (let lane = 0; lane < WARP; lane++) {
+        if (!((lanes >>> lane) & 1)) continue;
+        const last = ranges[ranges.length - 1];
+        if (last && last[1] === lane - 1) last[1] = lane;
+        else ranges.push([lane, lane]);
+    }
+    return ranges.map(([a, b]) => (a === b ? a : a + "-" + b)).join(", ");
+}
+
+// ---- What each warp does, over time
+
+class WarpLanes {
+    constructor(data, go) {
+        this.data = data;
+        this.canvas = byId("lanes");
+        this.canvas.onclick = (event) => go(this.stepAt(event));
+        this.canvas.onmousemove = (event) => tip(event, this.told(event));
+        this.canvas.onmouseleave = (event) => tip(event, "");
+        byId("legend").textContent =
+            "a colour for each line; grey: waits; a column split in two: lanes of the warp at different lines";
+    }
+    stepAt(event) {
+        const x = event.offsetX - this.left;
+        return Math.max(0, Math.min(this.data.steps - 1, Math.floor(x / this.width)));
+    }
+    told(event) {
+        const { data } = this, step = this.stepAt(event);
+        const warp = Math.floor(event.offsetY / this.height);
+        if (warp >= data.warps) return "";
+        const said = data.groupsIn(warp, step).map((g) => {
+            const [, line, name] = data.places[data.gPlace[g]];
+            return `line ${line} (${name}): lanes ${lanesText(data.gLanes[g])}`;
+        });
+        for (const it of data.waitsAt(warp, step).waits)
+            said.push(`wait: ${it.word}: lanes ${lanesText(it.lanes)}`);
+        return [`step ${step + data.first}, warp ${warp}`, ...said].join("\n");
+    }
+    paint() {
+        const { data } = this;
+        this.left = 34;
+        this.height = 20;
+        const room = this.canvas.parentElement.clientWidth - this.left - 4;
+        this.width = Math.max(data.steps > 7000 ? 2 : 4, Math.min(26, room / Math.max(1, data.steps)));
+        const picture = (this.picture = document.createElement("canvas"));
+        const wide = this.left + this.width * data.steps + 2, high = this.height * data.warps;
+        this.size = [wide, high];
+        const pen = sized(picture, wide, high);
+        pen.font = "11px ui-monospace, monospace";
+        pen.textBaseline = "middle";
+        const numbers = this.width >= 18;
+        for (let warp = 0; warp < data.warps; warp++) {
+            const top = warp * this.height;
+            pen.fillStyle = colourOf(warp);
+            pen.fillText("w" + warp, 4, top + this.height / 2);
+            const rows = data.waitsOfWarp[warp];
+            rows.forEach((row, i) => {
+                if (!row.waits.length) return;
+                const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
+                pen.fillStyle = themed("--never");
+                pen.fillRect(this.left + row.round * this.width, top + this.height - 6,
+                    (end - row.round) * this.width, 4);
+            });
+            const mine = data.groupsOfWarp[warp];
+            for (let i = 0; i < mine.length; i++) {
+                const round = data.gRound[mine[i]];
+                let first = i, end = i + 1;
+                while (first && data.gRound[mine[first - 1]] === round) first--;
+                while (end < mine.length && data.gRound[mine[end]] === round) end++;
+                const line = data.places[data.gPlace[mine[i]]][1];
+                const high = (this.height - 8) / (end - first);
+                const x = this.left + round * this.width, y = top + 1 + (i - first) * high;
+                pen.fillStyle = `hsl(${(line * 67) % 360} 55% ${dark() ? 38 : 78}%)`;
+                pen.fillRect(x, y, Math.max(1, this.width - (this.width > 5 ? 1 : 0)), high - 0.5);
+                if (numbers && end - first === 1) {
+                    pen.fillStyle = themed("--ink");
+                    pen.fillText(line, x + 2, y + high / 2);
+                }
+            }
+        }
+    }
+    draw(step) {
+        if (!this.picture) this.paint();
+        const pen = sized(this.canvas, ...this.size);
+        pen.drawImage(this.picture, 0, 0, ...this.size);
+        const x = this.left + step * this.width;
+        pen.strokeStyle = themed("--strong");
+        pen.lineWidth = 2;
+        pen.strokeRect(x - 0.5, 0.5, Math.max(2, this.width), this.size[1] - 1);
+        const around = this.canvas.parentElement;
+        if (x < around.scrollLeft + this.left || x > around.scrollLeft + around.clientWidth - 30)
+            around.scrollLeft = x - around.clientWidth / 2;
+    }
+}
+
+// ---- The source, with the line of each warp
+
+class Source {
+    constructor(data, choose) {
+        this.data = data;
+        this.choose = choose;
+        this.rows = new Map();
+        const found = new Set();
+        for (const finding of data.findings)
+            for (const end of finding.ends) found.add(end.file + ":" + end.line);
+        const box = byId("source");
+        data.files.forEach((file, number) => {
+            const used = [...data.counts.keys()].filter((key) => key.startsWith(number + ":"));
+            const lines = used.map((key) => Number(key.split(":")[1]));
+            const [first, last] = [Math.max(1, Math.min(...lines) - 4), Math.max(...lines) + 2];
+            if (number || data.files.length > 1) box.append(element("div", file.name, { class: "soft" }));
+            const table = element("table");
+            table.innerHTML = "<tr><th>line</th><th title='times a warp ran it'>warps</th>"
+                + "<th title='and in how many lanes, all told'>lanes</th><th></th></tr>";
+            file.lines.forEach((text, i) => {
+                const line = i + 1;
+                if (line < first || line > last) return;
+                const [runs, lanes] = data.counts.get(number + ":" + line) || ["", ""];
+                const row = element("tr");
+                row.append(element("td", line, { class: "number" }), element("td", runs, { class: "count" }),
+                    element("td", lanes, { class: "count" }), element("td", "", { class: "code" }));
+                row.lastChild.append(element("span"), document.createTextNode(text));
+                row.classList.toggle("found", found.has(file.name + ":" + line));
+                this.rows.set(number + ":" + line, row);
+                table.append(row);
+            });
+            box.append(table);
+        });
+        byId("file").textContent = data.files.length === 1 ? data.files[0].name.split("/").pop() : "";
+        this.now = [];
+    }
+    draw(step, thread) {
+        for (const row of this.now) {
+            row.classList.remove("now");
+            row.lastChild.firstChild.replaceChildren();
+        }
+        this.now = [];
+        for (let warp = 0; warp < this.data.warps; warp++)
+            for (const g of this.data.groupsIn(warp, step)) {
+                const [file, line] = this.data.places[this.data.gPlace[g]];
+                const row = this.rows.get(file + ":" + line);
+                if (!row) continue;
+                const lanes = this.data.gLanes[g];
+                const chip = element("span", "w" + warp, { class: "chip", style: "background:" + colourOf(warp) });
+                chip.title = `warp ${warp}: lanes ${lanesText(lanes)}`;
+                chip.onclick = () => this.choose(warp * WARP + Math.log2(lanes & -lanes >>> 0));
+                row.lastChild.firstChild.append(chip);
+                if (warp === thread >> 5) {
+                    row.classList.add("now");
+                    const box = byId("source");
+                    const top = row.getBoundingClientRect().top - box.getBoundingClientRect().top;
+                    if (top < 0 || top > box.clientHeight - 30) box.scrollTop += top - box.clientHeight / 2;
+                }
+                this.now.push(row);
+            }
+    }
+}
+
+// ---- The variables of a thread, or of all lanes of its warp
+
+class Locals {
+    constructor(data) {
+        this.data = data;
+    }
+    draw(step, thread) {
+        const { data } = this, box = byId("locals"), table = element("table");
+        const g = data.groupOf(thread, step);
+        if (g < 0) return box.replaceChildren(element("div", "It has not begun.", { class: "memory soft" }));
+        const [, line, name] = data.places[data.gPlace[g]];
+        const runs = data.gRound[g] === step;
+        const wait = data.waitsAt(thread >> 5, step).waits.find((it) => (it.lanes >>> (thread & 31)) & 1);
+        const alive = (data.waitsAt(thread >> 5, step).alive >>> (thread & 31)) & 1;
+        const doing = runs ? "runs" : wait ? "waits (" + wait.word + ") after" : alive ? "waits for other lanes after" : "has ended after";
+        const head = `${data.threadName(thread)} ${doing} line ${line} of ${name}`;
+        if (byId("whole").checked) this.whole(table, step, thread >> 5);
+        else
+            for (const it of data.locals(thread, step)) {
+                const row = element("tr");
+                row.classList.toggle("changed", it.changed);
+                row.append(element("td", it.name), element("td", shown(it.value), { class: "value" }),
+                    element("td", it.changed ? "changed" : "", { class: "soft" }));
+                table.append(row);
+            }
+        box.replaceChildren(element("div", head, { class: "memory soft" }), table);
+    }
+    whole(table, step, warp) {
+        const names = [], rows = [];
+        for (let lane = 0; lane < WARP && warp * WARP + lane < this.data.threads; lane++) {
+            const found = this.data.locals(warp * WARP + lane, step);
+            for (const it of found) if (!names.includes(it.name)) names.push(it.name);
+            rows.push(found);
+        }
+        const head = element("tr");
+        head.append(element("th", "lane"), ...names.map((name) => element("th", name)));
+        table.append(head);
+        rows.forEach((found, lane) => {
+            const row = element("tr");
+            row.append(element("td", lane));
+            for (const name of names) {
+                const it = found.find((it) => it.name === name);
+                const cell = element("td", it ? shown(it.value) : "");
+                if (it && it.changed) cell.style.background = "var(--changed)";
+                row.append(cell);
+            }
+            table.append(row);
+        });
+    }
+}
+
+// ---- Shared arrays and tensors
+
+const MOST_CELLS = 1 << 14;
+
+class Memory {
+    constructor(data, go, choose) {
+        this.data = data;
+        this.grids = [];
+        data.regions.forEach((region, number) => {
+            const cells = data.cells[number];
+            if (!cells.size && !region.shared) return;
+            let columns = region.shape.length > 1 ? region.shape[region.shape.length - 1] : 32;
+            if (columns > 256) columns = 128;
+            const all = Math.floor(region.bytes / region.size);
+            let first = 0, end = all;
+            if (cells.size && (!region.shared || all > 4096)) {
+                first = all, end = 0;
+                for (const cell of cells.keys()) first = Math.min(first, cell), end = Math.max(end, cell + 1);
+            }
+            first -= first % columns;
+            end = Math.min(end, first + Math.floor(MOST_CELLS / columns) * columns, all);
+            const box = element("div", "", { class: "memory" });
+            const shape = region.shape.join(" x ");
+            let said = `${region.name} [${shape}], ${region.shared ? "shared" : "global"} memory`;
+            if (end - first < all) said += `; shown are elements ${first} to ${end - 1} of ${all}`;
+            box.append(element("div", said, { class: "soft" }));
+            const canvas = element("canvas");
+            canvas.dataset.region = region.name;
+            const scroll = element("div", "", { class: "scroll" });
+            scroll.append(canvas);
+            box.append(scroll);
+            byId("memory").append(box);
+            const grid = { number, region, columns, first, end, canvas };
+            this.grids.push(grid);
+            canvas.onmousemove = (event) => tip(event, this.told(grid, this.cellAt(grid, event)));
+            canvas.onmouseleave = (event) => tip(event, "");
+            canvas.onclick = (event) => {
+                const cell = this.cellAt(grid, event);
+                if (cell < 0) return;
+                choose(number, cell);
+                const { writer } = data.cell(number, cell, this.step);
+                if (writer !== undefined) go(data.tRound[writer], data.tThread[writer]);
+            };
+        });
+    }
+    cellAt(grid, event) {
+        const column = Math.floor(event.offsetX / grid.wide), row = Math.floor(event.offsetY / grid.high);
+        const cell = grid.first + row * grid.columns + column;
+        return column < grid.columns && cell < grid.end ? cell : -1;
+    }
+    told(grid, cell) {
+        if (cell < 0) return "";
+        const { data } = this, { value, writer } = data.cell(grid.number, cell, this.step);
+        const said = [data.elementName(grid.number, cell) + (value === undefined ? "" : " = " + shown(value))];
+        if (writer !== undefined) {
+            const who = data.tThread[writer], when = data.tRound[writer];
+            if (who === 0xffff) said.push(`written by an asynchronous copy, a tensor core or another block before step ${when + data.first + 1}`);
+            else {
+                const [, line] = data.places[data.gPlace[data.groupOf(who, when)]];
+                said.push(`written by ${data.threadName(who)} at line ${line}, step ${when + data.first}`);
+            }
+        } else said.push(grid.region.shared && !data.first ? "nobody has written it" : value === undefined ? "not touched here" : "as it was before");
+        return said.join("\n");
+    }
+    draw(step) {
+        this.step = step;
+        const { data } = this, marks = this.grids.map(() => new Map());
+        for (let t = data.touchedIn[step]; t < data.touchedIn[step + 1]; t++) {
+            const at = this.grids.findIndex((grid) => grid.number === data.tRegion[t]);
+            if (at < 0) continue;
+            const size = this.grids[at].region.size, end = (data.tOffset[t] + data.tSize[t]) / size;
+            for (let cell = Math.floor(data.tOffset[t] / size); cell < end; cell++) {
+                const mark = marks[at].get(cell) || {};
+                mark[data.tHow[t] === 0 ? "read" : "written"] = data.tThread[t] === 0xffff ? "#888888" : colourOf(data.tThread[t] >> 5);
+                marks[at].set(cell, mark);
+            }
+        }
+        this.grids.forEach((grid, i) => this.drawGrid(grid, marks[i]));
+        byId("accesses").textContent = requests(data, step).join("\n");
+        byId("accesses").style.whiteSpace = "pre-wrap";
+    }
+    drawGrid(grid, marks) {
+        const { data } = this, { columns, first, end, canvas, region } = grid;
+        const room = canvas.parentElement.clientWidth - 2;
+        grid.wide = Math.max(5, Math.min(46, Math.floor(room / columns)));
+        const numbers = grid.wide >= 26;
+        grid.high = numbers ? 20 : Math.min(grid.wide, 14);
+        const rows = Math.ceil((end - first) / columns);
+        const pen = sized(canvas, columns * grid.wide + 1, rows * grid.high + 1);
+        pen.font = `${grid.wide >= 36 ? 11 : 9}px ui-monospace, monospace`;
+        pen.textBaseline = "middle";
+        pen.textAlign = "center";
+        const [ink, line, never] = [themed("--ink"), themed("--line"), themed("--never")];
+        let most = 0;
+        const values = [];
+        for (let cell = first; cell < end; cell++) {
+            const it = data.cell(grid.number, cell, this.step);
+            values.push(it);
+            const size = Math.abs(Number(it.value));
+            if (size > most && size < Infinity) most = size;
+        }
+        values.forEach((it, i) => {
+            const x = (i % columns) * grid.wide + 0.5, y = Math.floor(i / columns) * grid.high + 0.5;
+            const mark = marks.get(first + i);
+            const number = Number(it.value);
+            if (mark && mark.written) pen.fillStyle = mark.written;
+            else if (it.value === undefined || !most || !number) pen.fillStyle = "transparent";
+            else {
+                const part = Number.isFinite(number) ? Math.min(1, Math.abs(number) / most) : 1;
+                pen.fillStyle = (number < 0 ? "rgba(213, 94, 0, " : "rgba(0, 114, 178, ") + (0.08 + 0.42 * part) + ")";
+            }
+            pen.fillRect(x, y, grid.wide, grid.high);
+            pen.strokeStyle = line;
+            pen.lineWidth = 1;
+            pen.strokeRect(x, y, grid.wide, grid.high);
+            if (it.value === undefined && it.writer === undefined) {
+                pen.strokeStyle = never;
+                pen.beginPath();
+                for (let d = 4; d < grid.wide + grid.high; d += 5) {
+                    pen.moveTo(x + Math.max(0, d - grid.high), y + Math.min(d, grid.high));
+                    pen.lineTo(x + Math.min(d, grid.wide), y + Math.max(0, d - grid.wide));
+                }
+                pen.stroke();
+            } else if (numbers && it.value !== undefined) {
+                pen.fillStyle = mark && mark.written ? "#ffffff" : ink;
+                pen.fillText(fitting(it.value), x + grid.wide / 2, y + grid.high / 2 + 1, grid.wide - 2);
+            }
+        });
+        for (const [cell, mark] of marks) {
+            if (!mark.read || cell < first || cell >= end) continue;
+            const x = ((cell - first) % columns) * grid.wide + 0.5, y = Math.floor((cell - first) / columns) * grid.high + 0.5;
+            pen.strokeStyle = mark.read;
+            pen.lineWidth = 2;
+            pen.strokeRect(x + 1, y + 1, grid.wide - 2, grid.high - 2);
+        }
+    }
+}
+
+function fitting(value) {
+    if (typeof value !== "number" || Number.isInteger(value)) return String(value).slice(0, 7);
+    const text = String(Number(value.toPrecision(3)));
+    return text.length > 7 ? value.toExponential(0) : text;
+}
+
+// What each warp asks of memory in a step, as the hardware serves it: sectors of 32 bytes, or passes
+// over 32 banks. A lane's n-th access of a kind goes with the others' n-th.
+function requests(data, step) {
+    const found = new Map(), nth = new Map();
+    for (let t = data.touchedIn[step]; t < data.touchedIn[step + 1]; t++) {
+        if (data.tThread[t] === 0xffff) continue;
+        const of = [data.tThread[t] >> 5, data.tHow[t], data.tRegion[t]].join();
+        const own = of + "," + data.tThread[t];
+        nth.set(own, (nth.get(own) || 0) + 1);
+        const key = of + "," + nth.get(own);
+        if (!found.has(key)) found.set(key, []);
+        found.get(key).push(t);
+    }
+    return [...found].slice(0, 24).map(([key, touches]) => {
+        const [warp, how, number] = key.split(",").map(Number), region = data.regions[number];
+        const what = ["reads", "writes", "updates"][how], size = data.tSize[touches[0]];
+        const begin = Number(BigInt(region.begin) % 1024n);
+        let cost;
+        if (region.shared) {
+            const together = size > 4 ? Math.max(1, 128 / size) : WARP;
+            let passes = 0, parts = 0;
+            for (let i = 0; i < WARP; i += together) {
+                const banks = new Map();
+                for (const t of touches) {
+                    const lane = data.tThread[t] & 31;
+                    if (lane < i || lane >= i + together) continue;
+                    for (let at = 0; at < size; at += 4) {
+                        const word = Math.floor((begin + data.tOffset[t] + at) / 4);
+                        if (!banks.has(word % 32)) banks.set(word % 32, new Set());
+                        banks.get(word % 32).add(word);
+                    }
+                }
+                if (!banks.size) continue;
+                passes += Math.max(...[...banks.values()].map((words) => words.size));
+                parts++;
+            }
+            cost = `${passes} pass${passes === 1 ? "" : "es"}` + (passes > parts ? `, bank conflict (${parts} without)` : "");
+        } else {
+            const sectors = new Set(), bytes = new Set();
+            for (const t of touches)
+                for (let at = 0; at < size; at++) {
+                    sectors.add(Math.floor((begin + data.tOffset[t] + at) / 32));
+                    bytes.add(data.tOffset[t] + at);
+                }
+            const least = Math.ceil(bytes.size / 32);
+            cost = `${sectors.size} sector${sectors.size === 1 ? "" : "s"}` + (sectors.size > least ? ` (${least} would do)` : "");
+        }
+        return `w${warp} ${what} ${region.name}: ${touches.length} lane${touches.length === 1 ? "" : "s"} x ${size} bytes, ${cost}`;
+    });
+}

@@ -1,0 +1,169 @@
+"""`lab.trace`: what a trace shows of beginners' mistakes, its page in a browser, and its limits."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from browsers import browser, needs_browser
+
+import jitload
+import lab
+
+SOURCE = Path(__file__).parent / "traced/mistakes.cu"
+LINES = {
+    match[1]: number
+    for number, line in enumerate(SOURCE.read_text().splitlines(), 1)
+    if (match := re.search(r"// here (\w+)", line))
+}
+X = torch.arange(128.0) + 1
+# At which thread, after how many runs of the line, which variable has which wrong value.
+SEEN = {
+    "wrong_index": (1, 0, "i", 64),  # neighbours are 64 apart
+    "swapped": (1, 0, "at", 32),  # neighbours are 32 apart
+    "overflow": (0, 0, "all", 10**10 - 2 * 2**32),
+    "diverged_shuffle": (0, 0, "other", 1.0),  # its own: lane 16 takes no part
+    "wrong_stride": (0, 1, "sum", 1.0 + 33.0),  # x[32] is thread 32's, too
+    "stale_buffer": (0, 1, "now", 64.0),  # of the first tile, in the second round
+}
+# Which kinds of findings, with which steps, lead to the line.
+FOUND = {
+    "missing_barrier": "race",
+    "uninitialised": "uninitialised",
+    "off_by_one": "out of bounds",
+}
+
+
+@pytest.fixture(scope="module")
+def kernels() -> jitload.Kernel:
+    return jitload.load(SOURCE, target="cpu")
+
+
+def traced(kernels: jitload.Kernel, name: str, **options: object) -> lab.Trace:
+    return lab.trace(getattr(kernels, f"run_{name}"), X, torch.zeros(128), 128, **options)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_wrong_value_is_seen_where_it_comes_about(kernels, name):
+    thread, run, variable, wrong = SEEN[name]
+    trace = traced(kernels, name)
+    step = trace.runs_of(LINES[name], thread)[run]
+    assert trace.values(thread, step)[variable] == wrong
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_finding_leads_to_its_steps(kernels, name):
+    trace = traced(kernels, name)
+    found = [it for it in trace.findings() if it["title"].startswith(FOUND[name])]
+    assert found, trace.findings()
+    ends = found[0]["ends"]
+    assert LINES[name] in [end["line"] for end in ends]
+    assert len(ends) == 1 + (FOUND[name] == "race")
+    for end in ends:
+        assert trace.line_of(end["thread"], end["step"]) == end["line"]
+
+
+def test_lanes_that_went_different_ways_meet_again(kernels):
+    trace = traced(kernels, "diverged_shuffle")
+    last = {trace.groups(warp, trace.steps - 1)[0][1] for warp in range(2)}
+    assert last == {"0-31"}
+    (line, lanes, count, most), *others = trace.groups(
+        0, trace.runs_of(LINES["diverged_shuffle"])[0]
+    )
+    assert (line, lanes, count, most, others) == (LINES["diverged_shuffle"], "0-15", 16, 32, [])
+
+
+def test_a_long_run_is_cut_and_says_so(kernels):
+    whole = traced(kernels, "off_by_one")
+    line = LINES["off_by_one"]
+    assert not whole.is_cut
+    part = traced(kernels, "off_by_one", steps=10)
+    assert part.is_cut
+    assert part.steps == 10
+    assert "the rest is left out" in str(part)
+    around = traced(kernels, "off_by_one", steps=4, around=line)
+    assert around.first == whole.runs_of(line)[0] - 2
+    step = around.runs_of(line, 0)[0]
+    assert around.values(0, step) == whole.values(0, step + around.first)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block": 7}, "block: 7"),
+        ({"block": (0, 3)}, r"block: \(0, 3\)"),
+        ({"launch": 1}, "launch: 1; the call makes 1"),
+        ({"around": 1}, "no thread of the block runs line 1"),
+        ({"steps": 0}, "steps: 0"),
+    ],
+)
+def test_what_there_is_not_is_named(kernels, options, message):
+    with pytest.raises(ValueError, match=message):
+        traced(kernels, "wrong_index", **options)
+
+
+def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
+    text = SOURCE.read_text() + (
+        "int main() { float* x; cudaMallocManaged(&x, 1024);"
+        " overflow<<<1, 3>>>(x, x, 3); return cudaDeviceSynchronize(); }\n"
+    )
+    source = tmp_path / "program.cu"
+    source.write_text(text)
+    command = [sys.executable, "-m", "lab", "trace", str(source)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{LINES['overflow']}" in ran.stdout
+    assert "warp 0" in ran.stdout
+    at = [*command, "--at", str(LINES["overflow"]), "--thread", "2"]
+    said = subprocess.run(at, capture_output=True, text=True, check=True).stdout
+    assert "rows = 100002, columns = 100000, all = 1410265408" in said
+
+
+@needs_browser
+@pytest.mark.browser
+def test_the_page_steps_and_jumps(kernels, tmp_path):
+    trace = traced(kernels, "missing_barrier")
+    place = trace.save(tmp_path / "trace.html")
+    assert "http" not in re.sub(r"https?://www.w3.org", "", place.read_text())
+    with browser() as started:
+        page = started.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(place.as_uri())
+        page.wait_for_function("window.trace")
+
+        def rows() -> dict[str, str]:
+            cells = page.locator("#locals tr").all()
+            return dict(row.locator("td").all_text_contents()[:2] for row in cells)
+
+        def values(thread: int, step: int) -> dict[str, str]:
+            found = trace.values(thread, step)
+            return {
+                name: f"{it:g}" if isinstance(it, float) else str(it) for name, it in found.items()
+            }
+
+        steps = [0]
+        for _ in range(4):
+            page.click("#forward")
+            steps.append(steps[-1] + 1)
+            assert rows() == values(0, steps[-1])
+        page.click("#back")
+        assert rows() == values(0, 3)
+        page.select_option("#thread", "40")
+        assert rows() == values(40, 3)
+        for end, button in zip(
+            trace.findings()[0]["ends"], page.locator(".finding button").all(), strict=True
+        ):
+            button.click()
+            shown = page.evaluate("[trace.state.step, trace.state.thread]")
+            assert shown == [end["step"], end["thread"]]
+            assert str(end["line"]) in page.locator("#locals").inner_text()
+        last = trace.steps - 1
+        cell = "trace.data.cell(trace.data.regions.findIndex(r => r.name === 'tile'), 5, STEP)"
+        assert page.evaluate(f"({cell}).value".replace("STEP", str(last))) == 6
+        assert "value" not in json.loads(
+            page.evaluate(f"JSON.stringify({cell})".replace("STEP", "0"))
+        )
+        assert not errors
