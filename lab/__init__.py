@@ -52,8 +52,8 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     rivals     what an op is held against: ours, PyTorch's, other libraries'
     style      how every figure looks
     checker    what is wrong with a call: `check`, `trial`
-    predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate
     tracer     what its threads do, step by step: `trace`, `python -m lab trace`
+    predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate
     measure    error, time, and the tables of both
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
@@ -66,7 +66,8 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     bench      make bench
     ship       packages of kernels: `python -m jitload ship`
 
-Beside them, lab.scaffold makes the files of a new op, and lab.calibrate measures a GPU for `predict`.
+Beside them, lab.scaffold makes the files of a new op, and lab.calibrate measures a GPU for
+`predict`.
 """
 
 import importlib
