@@ -49,12 +49,14 @@ __device__ void start_columns(float (&accum)[N2], const char* factor, const char
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
-    TileScheduler scheduler, const RowInfo* infos, T* dk, T* dv) {
+    TileScheduler scheduler, const RowInfo* infos, DkDvPartials partials, T* dk, T* dv) {
 #if HAS_WGMMA
     using S = DkDvBackwardD256<kCols>;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
+    grid_dependency_wait();
+    launch_dependents();
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         warpgroup_reg_dealloc<S::kProducerRegisters>();
@@ -66,7 +68,7 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
                                         slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
             load_steps<kRows, kCols>(shared, pipe, maps, infos, a, slice, steps);
         };
-        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, fetch);
         return;
     }
 
@@ -77,12 +79,12 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
         const int first = group * S::kHalf;               // of this warpgroup's rows of a step
         const int column_boxes = group * (S::kOut / 64);  // in boxes
         const int64_t shift = a.keys - a.rows;
-        const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
+        StepRows<kRows> rows(a, steps);
         float dk_accum[S::kOut / 2] = {}, dv_accum[S::kOut / 2] = {};
         PipelineState<S::kStages> pipe, before;
-        int row = steps.low * kRows;
         shared.x_full.wait(0);
-        for (int n = 0; n < count; ++n) {
+        for (int n = 0; n < rows.count; ++n, rows.next(steps)) {
+            const int row = rows.row;
             char *const q_tile = shared.w[pipe.stage][0], *const g_tile = q_tile + S::kStepBytes;
             char *const p_tile = shared.p[pipe.stage][0], *const ds_tile = shared.p[pipe.stage][1];
             const RowInfo* const row_infos = shared.infos[pipe.stage] + first;
@@ -116,15 +118,14 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
             start_columns<T, kRows>(dv_accum, p_tile, g_tile + column_boxes * box_bytes(kRows));
             start_columns<T, kRows>(dk_accum, ds_tile, q_tile + column_boxes * box_bytes(kRows));
             pipe.next();
-            row += kRows;
-            if (row == steps.high * kRows) row = steps.low * kRows;
         }
         wgmma_wait<0>();
         consumers_barrier();  // both warpgroups have read k and v
         const int box = column_boxes * box_bytes(S::kBlock);
-        store_gradients<S::kBlock>(maps, a, slice, key, group * S::kOut, shared.x[0] + box,
-                                   shared.x[1] + box, dk_accum, dv_accum, dk, dv);
+        store_gradients<S::kBlock, kCols>(
+            maps, a, slice, key, 0, group * S::kOut, shared.x[0] + box, shared.x[1] + box, dk_accum,
+            dv_accum, partials, steps.partial, dk, dv);
     };
-    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, multiply);
 #endif
 }

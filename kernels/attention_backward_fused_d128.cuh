@@ -78,17 +78,20 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqAccum
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_d128(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
-    DynamicTileScheduler scheduler, const RowInfo* infos, DqAccum to, T* dk, T* dv) {
+    DynamicTileScheduler scheduler, const RowInfo* infos, DqAccum to, DkDvPartials partials, T* dk,
+    T* dv) {
 #if HAS_WGMMA
     using S = FusedBackwardD128<kCols>;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
     __shared__ int tile_index;
+    grid_dependency_wait();
+    launch_dependents();
     if (threadIdx.x == 0) tile_index = atomicAdd(to.tile_counter, 1);
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     const auto with_tile = [&](auto f) {
-        with_tile_of_keys<S::kBlock, kRows>(whole, scheduler, tile_index, f);
+        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.splits, tile_index, f);
     };
 
     if (group == S::kConsumers) {
@@ -130,8 +133,9 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
             clear_tail<S::kBlock, kCols, S::kConsumers>(shared.x[0], a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both warpgroups have read k
-        store_gradients<S::kBlock>(
-            maps, a, slice, top, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum, dk, dv);
+        store_gradients<S::kBlock, kCols>(
+            maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
+            partials, steps.partial, dk, dv);
     });
 #endif
 }
@@ -160,10 +164,11 @@ bool can_backward_fused() {
     } else {
         using S = FusedBackward<kCols>;
         const auto kernel = fused_backward<T, kCols, Call>();
-        cudaFuncAttributes compiled = {};  // static shared memory counts, too
-        return has_wgmma(kernel, S::kThreads) &&
-               cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
-               S::kBytes + int(compiled.sharedSizeBytes) <= shared_bytes();
+        return has_wgmma(kernel, S::kThreads) && remembered(kernel, 0, [&]() -> int {
+                   cudaFuncAttributes compiled = {};  // static shared memory counts, too
+                   return cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
+                          S::kBytes + int(compiled.sharedSizeBytes) <= shared_bytes();
+               });
     }
 }
 
@@ -176,8 +181,10 @@ int64_t all_row_tiles(const Call& a) {
 // Floats of scratch memory besides those for infos.
 template <int kCols, class Call>
 int64_t fused_scratch(const Call& a) {
+    using S = FusedBackward<kCols>;
     const int64_t tiles = all_row_tiles(a);
-    return tiles * 64 * kCols + DqAccum::ints(tiles, kCols);
+    return tiles * 64 * kCols + DqAccum::ints(tiles, kCols) +
+           partials_scratch<S::kBlock, S::kRows, kCols>(a);
 }
 
 // How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
@@ -201,19 +208,23 @@ bool launch_backward_fused(const Call& a, const T* g, const T* q, const T* k, co
     if (!map_inputs(maps, a, g, q, k, v, S::kRows, S::kBlock) || !map_dk_dv(maps, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
-    launch_row_infos(a, g, y, stats, infos, stream);
     const int64_t tiles = all_row_tiles(a), ints = DqAccum::ints(tiles, kCols);
     float* const values = scratch + 2 * tiles * 64;
     int* const tile_counter = reinterpret_cast<int*>(values + tiles * 64 * kCols);
-    cudaMemsetAsync(tile_counter, 0, ints * sizeof(int), stream);
     const DqAccum dq_accum = {values, tile_counter + 1, tile_counter};
-    const DynamicTileScheduler scheduler = {int(a.key_tiles(S::kBlock)), int(a.kv_slices()),
-                                            int(smaller(a.kv_slices(), slices_at_once(a)))};
+    const auto partials =
+        partials_of<S::kBlock, S::kRows, kCols>(a, reinterpret_cast<float*>(tile_counter + ints));
+    launch_row_infos(a, g, y, stats, infos, stream, {tile_counter, kCols / DqAccum::kPart});
+    const int slices = int(a.kv_slices()) * partials.splits;
+    const DynamicTileScheduler scheduler = {
+        int(a.key_tiles(S::kBlock)), slices,
+        int(smaller<int64_t>(slices, slices_at_once(a) * partials.splits))};
     const auto kernel = fused_backward<T, kCols, Call>();
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
     const int blocks =
         S::kPersistent ? smaller(scheduler.count(), multiprocessors()) : scheduler.count();
-    kernel<<<blocks, S::kThreads, S::kBytes, stream>>>(maps, a, scheduler, infos, dq_accum, dk, dv);
-    convert_dq<T, kCols, Call><<<tiles, kConvertThreads, 0, stream>>>(a, dq_accum, dq);
+    launch_secondary(kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, scheduler, infos,
+                     dq_accum, partials, dk, dv);
+    launch_convert_accum<T, kCols, S::kBlock>(a, dq_accum, partials, dq, dk, dv, stream);
     return true;
 }

@@ -51,8 +51,8 @@ struct FusedBackwardD64 {
 // and g of each step.
 template <int kCols, class Shared, class Call>
 __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Call& whole,
-                              const DynamicTileScheduler& scheduler, const RowInfo* infos,
-                              int* tile_counter) {
+                              const DynamicTileScheduler& scheduler, int splits,
+                              const RowInfo* infos, int* tile_counter) {
     using S = FusedBackwardD64<kCols>;
     PipelineState<2> tile_index_pipe;
     PipelineState<S::kTiles> tiles;
@@ -75,14 +75,14 @@ __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Ca
                 load_step<S::kRows, kCols>(shared, pipe, maps, infos, a, place);
             });
         };
-        with_tile_of_keys<S::kBlock, S::kRows>(whole, scheduler, tile_index, fetch);
+        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, splits, tile_index, fetch);
     }
 }
 
 // Two threads add the dq of each step, 64 rows each.
 template <int kCols, class Shared, class Call>
 __device__ void add_tiles(Shared& shared, int part, const Call& whole,
-                          const DynamicTileScheduler& scheduler, const DqAccum& to) {
+                          const DynamicTileScheduler& scheduler, int splits, const DqAccum& to) {
     using S = FusedBackwardD64<kCols>;
     PipelineState<2> tile_index_pipe;
     PipelineState<1> pipe;
@@ -102,7 +102,7 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole,
                 pipe.next();
             });
         };
-        with_tile_of_keys<S::kBlock, S::kRows>(whole, scheduler, tile_index, add);
+        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, splits, tile_index, add);
     }
 }
 
@@ -111,21 +111,25 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole,
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d64(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
-    DynamicTileScheduler scheduler, const RowInfo* infos, DqAccum to, T* dk, T* dv) {
+    DynamicTileScheduler scheduler, const RowInfo* infos, DqAccum to, DkDvPartials partials, T* dk,
+    T* dv) {
 #if HAS_WGMMA
     using S = FusedBackwardD64<kCols>;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
+    grid_dependency_wait();
+    launch_dependents();
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         warpgroup_reg_dealloc<S::kProducerRegisters>();
         const int part = threadIdx.x % kWarpgroup / kWarp - 1;
         if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
         if (part < 0) {
-            produce_tiles<kCols>(shared, maps, whole, scheduler, infos, to.tile_counter);
+            produce_tiles<kCols>(
+                shared, maps, whole, scheduler, partials.splits, infos, to.tile_counter);
         } else {
-            add_tiles<kCols>(shared, part, whole, scheduler, to);
+            add_tiles<kCols>(shared, part, whole, scheduler, partials.splits, to);
         }
         return;
     }
@@ -156,8 +160,9 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both warpgroups have read k
-        store_gradients<S::kBlock>(
-            maps, a, slice, top, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum, dk, dv);
+        store_gradients<S::kBlock, kCols>(
+            maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
+            partials, steps.partial, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
@@ -168,7 +173,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         if (is_first) shared.tile_index_empty[tile_index_pipe.stage].arrive();
         tile_index_pipe.next();
         if (tile_index >= scheduler.count()) return;
-        with_tile_of_keys<S::kBlock, kRows>(whole, scheduler, tile_index, multiply);
+        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.splits, tile_index, multiply);
     }
 #endif
 }

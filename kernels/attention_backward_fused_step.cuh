@@ -106,10 +106,7 @@ __device__ void multiply_step(StepRegisters<S, kCols>& regs, const KeyTiles& til
 template <int N>
 __device__ void store_dq(const DqBuffer& place, const float (&dq_accum)[N]) {
     place.empty.wait(place.phase ^ 1);
-#pragma unroll
-    for (int i = 0; i < N; i += 4)
-        store(place.to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
-              Vec<float, 4>{{dq_accum[i], dq_accum[i + 1], dq_accum[i + 2], dq_accum[i + 3]}});
+    store_accum(place.to, dq_accum);
     tma_writes_done();
     __syncwarp();
     if (threadIdx.x % kWarp == 0) place.full.arrive();
@@ -129,18 +126,12 @@ __device__ void run_step(StepRegisters<S, kCols>& regs, const KeyTiles& tiles, S
     ds_stage ^= 1;
 }
 
-// Calls step(row) for each step of a tile of keys, in the order of for_each_step. It is one loop
-// because with two, ptxas computes the mask limits before the inner one, even where no mask is
-// needed.
+// Calls step(row) for each step of a block. It is one loop because with two, ptxas computes the
+// mask limits before the inner one, even where no mask is needed.
 template <int kRows, class Call, class F>
 __device__ void for_each_row_of_steps(const Call& a, Steps steps, F step) {
-    const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
-    int row = (steps.high - 1) * kRows,
-        q_slices_left = int(a.q_slices_per_kv());  // of these rows
-    for (int n = 0; n < count; ++n) {
-        step(row);
-        if (--q_slices_left == 0) q_slices_left = int(a.q_slices_per_kv()), row -= kRows;
-    }
+    StepRows<kRows> rows(a, steps);
+    for (int n = 0; n < rows.count; ++n, rows.next(steps)) step(rows.row);
 }
 
 #endif

@@ -23,35 +23,94 @@ __device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& o
     }
 }
 
-// A range of steps: from number low on, before number high.
+// The steps of a block with a tile of keys: those of the rows from step low on, before step high,
+// of each slice of q that shares the keys. They begin with the last rows; of the same rows, all
+// slices of q come before the rows before. If several blocks share a tile of keys, a block has
+// every `splits`-th step from number `split` on, and its accumulators have the number `partial`.
 struct Steps {
     int low, high;
+    int split, splits, partial;
 };
 
 // The steps whose rows see one of kKeys keys, from `key` on.
 template <int kKeys, int kRows, class Call>
-__device__ Steps steps_of_rows(const Call& a, int key) {
+__device__ Steps steps_of_rows(const Call& a, int key, int split, int splits, int partial) {
     const int64_t shift = a.keys - a.rows;
     const int64_t first_row = key - shift - a.right;
     const int64_t last_row = smaller<int64_t>(key + kKeys, a.keys) - 1 - shift + a.left;
     const int low = first_row > 0 ? int(smaller(first_row, a.rows)) / kRows : 0;
     const int64_t end = smaller(last_row + 1, a.rows);
     const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
-    return {low, high > low ? high : low};
+    return {low, high > low ? high : low, split, splits, partial};
 }
 
-// Calls f(attention, slice, key, steps) for each tile of keys of a block, from `key` on. Every
-// slice of q that shares these keys has the same steps.
+// The accumulators of dk and dv of blocks that share a tile of keys, in scratch memory: those of
+// the `count` blocks for dk, then for dv. convert_accum adds up the `splits` of each tile. Element
+// i of thread t of a warpgroup, which has 64 keys, is at i / 4 * 4 * kWarpgroup + 4 * t + i % 4.
+struct DkDvPartials {
+    float* values;
+    int splits, count;
+    // keys and cols: of a tile.
+    __host__ __device__ int64_t at(int is_dv, int partial, int keys, int cols) const {
+        return (int64_t(is_dv) * count + partial) * keys * cols;
+    }
+};
+
+// Calls f(attention, slice, key, steps) for a tile of keys of one of the `splits` blocks of each
+// slice, from `key` on, if there are such keys.
 template <int kKeys, int kRows, class Call, class F>
-__device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler, F f) {
-    scheduler.for_each<true>([&](int64_t number, int64_t slice) {
-        int64_t tile = scheduler.tiles - 1 - number;
-        const auto& a = whole.of_keys(tile, kKeys);
-        const int key = int(tile) * kKeys;
-        if (Call::kPacked && key >= a.keys) return;
-        f(a, slice, key, steps_of_rows<kKeys, kRows>(a, key));
+__device__ void with_tile_of_keys(const Call& whole, int tiles, int splits, int64_t tile,
+                                  int64_t slice_and_split, F f) {
+    const int partial = int(slice_and_split) * tiles + int(tile);
+    const int slice = int(slice_and_split) / splits, split = int(slice_and_split) % splits;
+    const auto& a = whole.of_keys(tile, kKeys);
+    const int key = int(tile) * kKeys;
+    if (Call::kPacked && key >= a.keys) return;
+    f(a, int64_t(slice), key, steps_of_rows<kKeys, kRows>(a, key, split, splits, partial));
+}
+
+// Calls it for each tile of keys of a block.
+template <int kKeys, int kRows, class Call, class F>
+__device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler, int splits,
+                                      F f) {
+    scheduler.for_each<true>([&](int64_t number, int64_t slice_and_split) {
+        with_tile_of_keys<kKeys, kRows>(
+            whole, scheduler.tiles, splits, scheduler.tiles - 1 - number, slice_and_split, f);
     });
 }
+
+// Calls f(place) for each step of a block.
+template <int kRows, class Call, class F>
+__device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
+    const Place first = a.q_place(slice, 0, 0);
+    const int q_slices = int(a.q_slices_per_kv()), group = int(a.group());
+    int row = (steps.high - 1) * kRows, q_slice = steps.split;
+    while (true) {
+        for (; q_slice >= q_slices; q_slice -= q_slices) row -= kRows;
+        if (row < steps.low * kRows) return;
+        f(Place{first.batch + q_slice / group * a.kv_batches, first.head + q_slice % group, row});
+        q_slice += steps.splits;
+    }
+}
+
+// The rows of the steps of a block, in the same order, and how many steps it has.
+template <int kRows>
+struct StepRows {
+    int row, count;
+    template <class Call>
+    __device__ StepRows(const Call& a, Steps steps) : q_slices_(int(a.q_slices_per_kv())) {
+        const int all = (steps.high - steps.low) * q_slices_ - steps.split;
+        count = all > 0 ? (all + steps.splits - 1) / steps.splits : 0;
+        row = (steps.high - 1 - steps.split / q_slices_) * kRows;
+        left_ = q_slices_ - steps.split % q_slices_;
+    }
+    __device__ void next(Steps steps) {
+        for (left_ -= steps.splits; left_ <= 0; left_ += q_slices_) row -= kRows;
+    }
+
+  private:
+    int q_slices_, left_;  // slices of q, and those that are left of these rows
+};
 
 // The producer: loads q, g and infos of a step when its stage has been released.
 template <int kRows, int kCols, class Shared, int kStages, class Call>
@@ -72,15 +131,13 @@ __device__ void load_step(Shared& shared, PipelineState<kStages>& pipe, const Ba
     pipe.next();
 }
 
-// The same for all steps of a tile of keys: of each slice of q that shares k and v, in turn.
+// The same for all steps of a block.
 template <int kRows, int kCols, class Shared, int kStages, class Call>
 __device__ void load_steps(Shared& shared, PipelineState<kStages>& pipe, const BackwardMaps& maps,
                            const RowInfo* infos, const Call& a, int64_t slice, Steps steps) {
-    for (int q_slice = 0; q_slice < int(a.q_slices_per_kv()); ++q_slice) {
-        for (int n = steps.low; n < steps.high; ++n)
-            load_step<kRows, kCols>(
-                shared, pipe, maps, infos, a, a.q_place(slice, q_slice, n * kRows));
-    }
+    for_each_step<kRows>(a, slice, steps, [&](const Place& place) {
+        load_step<kRows, kCols>(shared, pipe, maps, infos, a, place);
+    });
 }
 
 // p from scores [64 keys, rows], and ds from dp. row_infos: of the rows.
@@ -122,12 +179,30 @@ __device__ inline void consumers_barrier() {
     asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");
 }
 
-// The epilogue: writes dk and dv of a warpgroup's 64 keys, from `top` on, and of the columns from
-// `column` on, through the shared memory of its k and v.
-template <int kBlock, class T, class Call, int N2>
-__device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int top,
-                                int column, char* k_tile, char* v_tile, float (&dk_accum)[N2],
-                                const float (&dv_accum)[N2], T* dk, T* dv) {
+// A warpgroup's accumulators, for convert_accum.
+template <int N>
+__device__ void store_accum(float* to, const float (&accum)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+        store(to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
+              Vec<float, 4>{{accum[i], accum[i + 1], accum[i + 2], accum[i + 3]}});
+}
+
+// The epilogue: writes dk and dv of a warpgroup's 64 keys, those from number `first` on of the
+// block's, which begin at `key`, and of the columns from `column` on. They go through the shared
+// memory of its k and v, or, where blocks share the keys, to scratch memory.
+template <int kBlock, int kCols, class T, class Call, int N2>
+__device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int key,
+                                int first, int column, char* k_tile, char* v_tile,
+                                float (&dk_accum)[N2], const float (&dv_accum)[N2],
+                                const DkDvPartials& partials, int partial, T* dk, T* dv) {
+    if (partials.splits > 1) {
+        float* const to = partials.values + first * kCols + column * 64;
+        store_accum(to + partials.at(0, partial, kBlock, kCols), dk_accum);
+        store_accum(to + partials.at(1, partial, kBlock, kCols), dv_accum);
+        return;
+    }
+    const int top = key + first;
     const float factor[2] = {float(a.scale), float(a.scale)}, one[2] = {1, 1};
     const int64_t there = a.keys - top;
     if (Call::kPacked && there < 64) {
@@ -152,7 +227,156 @@ __device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t
 
 #endif
 
+// ---- the pass over accumulators
+
+// The float accumulators of dq, in scratch memory: number i of thread t at i / 4 * 4 * kWarpgroup +
+// 4 * t + i % 4, for each tile of 64 rows of a slice and each 64 columns; and a semaphore, which
+// counts the tiles of keys that have been added. Semaphores start at 0.
+struct DqAccum {
+    static constexpr int kPart = 64,
+                         kNumbers = kPart * kPart;  // columns and floats of an accumulator
+    float* values;
+    int* semaphores;
+    int* tile_counter;  // of the scheduler
+
+    // Scratch ints: one tile counter and one semaphore per tile of accumulators. A multiple of 4,
+    // so that what follows is aligned.
+    static int64_t ints(int64_t tiles, int cols) {
+        return ceil_div<int64_t>(tiles * (cols / kPart) + 1, 4) * 4;
+    }
+};
+
+constexpr int kConvertThreads = 256;
+
+// Scales and rounds accumulators of 64 rows of 64 columns: a thread has eight columns of two rows.
+// `to`: the first of them; there are so many rows and columns. add(sums, at): adds the thread's 16
+// accumulators, four at `at`, the next four behind those.
+template <class T, class Add>
+__device__ void convert_accum_tile(T* to, int64_t stride, int64_t rows, int64_t cols, float scale,
+                                   Add add) {
+    const int chunk = threadIdx.x % 8, lanes = threadIdx.x / 8 * 4;  // of four lanes
+    float sums[16] = {};
+    add(sums, (chunk * kWarpgroup + lanes) * 4);
+    Vec<T, 8> two[2];
+    for (int i = 0; i < 16; ++i) two[i / 2 % 2][i / 4 * 2 + i % 2] = T(sums[i] * scale);
+    for (int half = 0; half < 2 && chunk * 8 < cols; ++half) {
+        const int row = lanes / 32 * 16 + lanes % 32 / 4 + half * 8;
+        if (row < rows) store(to + row * stride + chunk * 8, two[half]);
+    }
+}
+
+__device__ inline void add_accum(float (&sums)[16], const float* from) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+        const Vec<float, 4> four = load<4>(from + i);
+        for (int k = 0; k < 4; ++k) sums[i + k] += four[k];
+    }
+}
+
+// Makes dq from its accumulators, and, where blocks share the tiles of keys, dk and dv from theirs,
+// which it adds up in a fixed order. The first dq_blocks blocks have 64 rows of a slice each, and
+// 64 columns; the others 64 of the kKeys keys of a tile, and 64 columns of dk or dv.
+template <class T, int kCols, int kKeys, class Call>
+__global__ __launch_bounds__(kConvertThreads, 4) void convert_accum(
+    Call whole, DqAccum dq_accum, DkDvPartials partials, int dq_blocks, T* dq, T* dk, T* dv) {
+    constexpr int kParts = kCols / DqAccum::kPart;
+    grid_dependency_wait();
+    const bool is_dq = int(blockIdx.x) < dq_blocks;
+    int n = is_dq ? blockIdx.x : blockIdx.x - dq_blocks;
+    const int part = n % kParts, column = part * DqAccum::kPart;
+    n /= kParts;
+    if (is_dq) {
+        const int64_t slice = n % whole.slices();
+        Place place = whole.place(slice);
+        int64_t tile = n / whole.slices();
+        const int64_t at = (slice * whole.row_tiles(64) + tile) * kParts + part;
+        const auto& a = whole.of_rows(tile, 64);
+        place.row = tile * 64;
+        convert_accum_tile(dq + a.at(a.dq, place) + column, a.dq.row, a.rows - place.row,
+                           a.cols - column, float(a.scale), [&](float (&sums)[16], int from) {
+                               if (dq_accum.semaphores[at] > 0)
+                                   add_accum(sums, dq_accum.values + at * DqAccum::kNumbers + from);
+                           });
+        return;
+    }
+    const int is_dv = n % 2, first = n / 2 % (kKeys / 64) * 64;
+    n /= 2 * (kKeys / 64);
+    const int slices = int(whole.kv_slices()), slice = n % slices;
+    const int tiles = partials.count / (partials.splits * slices);
+    int64_t tile = n / slices;
+    const float* const values =
+        partials.values + first * kCols + part * DqAccum::kNumbers +
+        partials.at(is_dv, slice * partials.splits * tiles + int(tile), kKeys, kCols);
+    const auto& a = whole.of_keys(tile, kKeys);
+    const int64_t key = tile * kKeys + first;
+    const Strides& strides = is_dv ? a.dv : a.dk;
+    convert_accum_tile(
+        (is_dv ? dv : dk) + a.kv_at(strides, slice, key) + column, strides.row, a.keys - key,
+        a.cols - column, is_dv ? 1.f : float(a.scale), [&](float (&sums)[16], int from) {
+#pragma unroll 2
+            for (int split = 0; split < partials.splits; ++split)
+                add_accum(sums, values + int64_t(split) * tiles * kKeys * kCols + from);
+        });
+}
+
 // ---- on the host
+
+// How many blocks share a tile of kKeys keys, of kCols columns, with steps of kRows rows: so many
+// that the time is shortest, in steps, of which each takes about 2.7 microseconds whatever the head
+// size. A block costs kBlockSteps more, to begin and to end; and what blocks leave that share a
+// tile is written and read again. Packed sequences have the bits that each has by itself: one
+// block.
+constexpr double kBlockSteps = 1.5, kConvertSteps = 0.6, kBytesOfStep = 7e6;
+constexpr int kMostSplits = 128;
+
+template <int kKeys, int kRows, int kCols, class Call>
+int kv_splits(const Call& a, int processors = multiprocessors()) {
+    if (Call::kPacked) return 1;
+    const double blocks = a.kv_slices() * a.key_tiles(kKeys), at_once = processors;
+    const double all = a.q_slices_per_kv() * ceil_div<int64_t>(a.rows, kRows);
+    // In causal attention the first tile has all steps, and the mean one half of them.
+    const double mean = a.right < a.keys ? 0.5 : 1;
+    const auto cost = [&](int splits) {
+        const double longest = ceil(all / splits) + kBlockSteps;
+        const double rounds = blocks * splits / at_once;
+        const double whole =
+            mean < 1 ? rounds * (mean * all / splits + kBlockSteps) : ceil(rounds) * longest;
+        const double bytes = blocks * splits * kKeys * kCols * 2 * 2 * sizeof(float);
+        return (whole > longest ? whole : longest) +
+               (splits > 1 ? kConvertSteps + bytes / kBytesOfStep : 0);
+    };
+    int best = 1;
+    double least = cost(1);
+    for (int splits = 2; splits <= kMostSplits && splits <= all; ++splits) {
+        if (blocks * splits > 4 * at_once) break;
+        if (cost(splits) < 0.97 * least) best = splits, least = cost(splits);
+    }
+    return best;
+}
+
+// Floats of scratch memory for the partial accumulators.
+template <int kKeys, int kRows, int kCols, class Call>
+int64_t partials_scratch(const Call& a) {
+    const int64_t splits = kv_splits<kKeys, kRows, kCols>(a);
+    return splits > 1 ? 2 * splits * a.kv_slices() * a.key_tiles(kKeys) * kKeys * kCols : 0;
+}
+template <int kKeys, int kRows, int kCols, class Call>
+DkDvPartials partials_of(const Call& a, float* scratch) {
+    const int splits = kv_splits<kKeys, kRows, kCols>(a);
+    return {scratch, splits, int(splits * a.kv_slices() * a.key_tiles(kKeys))};
+}
+
+template <class T, int kCols, int kKeys, class Call>
+void launch_convert_accum(const Call& a, const DqAccum& dq_accum, const DkDvPartials& partials,
+                          T* dq, T* dk, T* dv, cudaStream_t stream) {
+    constexpr int kParts = kCols / DqAccum::kPart;
+    const int64_t dq_blocks = dq == nullptr ? 0 : a.slices() * a.row_tiles(64) * kParts;
+    const int64_t kv_tiles = partials.splits > 1 ? a.kv_slices() * a.key_tiles(kKeys) : 0;
+    const int64_t kv_blocks = kv_tiles * (kKeys / 64) * 2 * kParts;
+    if (dq_blocks + kv_blocks == 0) return;
+    launch_secondary(convert_accum<T, kCols, kKeys, Call>, 1, unsigned(dq_blocks + kv_blocks),
+                     kConvertThreads, stream, a, dq_accum, partials, int(dq_blocks), dq, dk, dv);
+}
 
 // Makes the tensor maps of the inputs, in boxes of so many rows and keys, and of the results; false
 // if TMA cannot read or write the tensors.

@@ -184,7 +184,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
-    TileScheduler scheduler, const RowInfo* infos, T* dk, T* dv) {
+    TileScheduler scheduler, const RowInfo* infos, DkDvPartials partials, T* dk, T* dv) {
 #if HAS_WGMMA
     using S = WgmmaBackward<kCols>;
     using M = typename S::DkDvShared;
@@ -206,7 +206,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             tiles.next();
             load_steps<kRows, kCols>(shared, pipe, maps, infos, a, slice, steps);
         };
-        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, fetch);
         return;
     }
 
@@ -217,14 +217,15 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     PipelineState<S::kStages> pipe;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
-        const int count = (steps.high - steps.low) * int(a.q_slices_per_kv());
+        StepRows<kRows> rows(a, steps);
+        const int count = rows.count;
         const int top = key + group * 64;
         char* const k_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
         char* const v_tile = k_tile + S::kBlockBytes;
         float dk_accum[kCols / 2] = {}, dv_accum[kCols / 2] = {};
         float scores[kRows / 2], powers[kRows / 2], dp[kRows / 2];
         uint32_t p[kRows / 4], ds[kRows / 4];
-        int row = steps.low * kRows;
+        int& row = rows.row;
         const auto start_scores = [&] {
             char* const q_tile = shared.w[pipe.stage][0];
             shared.w_full[pipe.stage].wait(pipe.phase);
@@ -237,8 +238,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         };
         const auto next = [&] {
             pipe.next();
-            row += kRows;
-            if (row == steps.high * kRows) row = steps.low * kRows;
+            rows.next(steps);
         };
         // With kAheadOfKv the scores of this step are complete on entry, and those of the next one
         // on return.
@@ -280,12 +280,12 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         }
         for (int n = S::kAheadOfKv; n < count; ++n) step(std::false_type());
         if (S::kAheadOfKv && count > 0) step(std::true_type());
-        store_gradients<S::kBlock>(
-            maps, a, slice, top, 0, k_tile, v_tile, dk_accum, dv_accum, dk, dv);
+        store_gradients<S::kBlock, kCols>(maps, a, slice, key, group * 64, 0, k_tile, v_tile,
+                                          dk_accum, dv_accum, partials, steps.partial, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
-    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, multiply);
 #endif
 }
 
@@ -314,6 +314,13 @@ bool can_backward_wgmma() {
            (of_q > of_kv ? of_q : of_kv) + kTileAlign <= size_t(shared_bytes());
 }
 
+// Floats of scratch memory besides those for infos.
+template <int kCols, class Call>
+int64_t wgmma_scratch(const Call& a) {
+    using K = DkDvBackward<kCols>;
+    return partials_scratch<K::kBlock, K::kRows, kCols>(a);
+}
+
 // False if TMA cannot read or write the tensors.
 template <class T, int kCols, class Call>
 bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, const T* v,
@@ -326,6 +333,8 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
         !map_inputs(of_kv, a, g, q, k, v, K::kRows, K::kBlock) || !map_dk_dv(of_kv, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
+    const auto partials =
+        partials_of<K::kBlock, K::kRows, kCols>(a, scratch + 2 * a.slices() * infos_of_slice(a));
     launch_row_infos(a, g, y, stats, infos, stream);
     const auto start = [&](auto kernel, int bytes, const BackwardMaps& maps,
                            const TileScheduler& scheduler, auto... to) {
@@ -334,9 +343,10 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
         kernel<<<scheduler.blocks, S::kThreads, bytes, stream>>>(maps, a, scheduler, infos, to...);
     };
     start(dk_dv_backward<T, kCols, Call>(), sizeof(typename K::DkDvShared), of_kv,
-          scheduler_of<kCols>(
-              a, a.kv_slices(), a.key_tiles(K::kBlock), K::kBlock, a.rows * a.q_slices_per_kv(), 1),
-          dk, dv);
+          scheduler_of<kCols>(a, a.kv_slices() * partials.splits, a.key_tiles(K::kBlock), K::kBlock,
+                              a.rows * a.q_slices_per_kv(), partials.splits),
+          partials, dk, dv);
+    launch_convert_accum<T, kCols, K::kBlock>(a, {}, partials, (T*)nullptr, dk, dv, stream);
     start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::DqShared), of_q,
           scheduler_of<kCols>(a, a.slices(), a.row_tiles(S::kBlock), S::kBlock, a.keys, a.group()),
           dq);

@@ -69,7 +69,10 @@ int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const 
     const int64_t run_version = backward_version(a, version, g, q, k, v, y);
     if (run_version >= kMma) {
         const auto fused = [&](auto cols) { return fused_scratch<cols.value>(a); };
-        const int64_t more = run_version == kOverlap ? for_columns(a.cols, fused) : 0;
+        const auto wgmma = [&](auto cols) { return wgmma_scratch<cols.value>(a); };
+        const int64_t more = run_version == kOverlap ? for_columns(a.cols, fused)
+                             : run_version == kWgmma ? for_columns(a.cols, wgmma)
+                                                     : 0;
         return 2 * a.slices() * infos_of_slice(a) + more;
     }
     const int64_t at_once = backward_at_once(a);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention_call.cuh"
+#include "dependent_launch.cuh"
 #include "softmax.cuh"
 #include "swizzle.cuh"
 
@@ -151,12 +152,23 @@ __device__ int64_t info_at(const Call& a, Place p) {
 
 constexpr int kInfoThreads = 256;
 
-// Computes the infos. A block has 64 rows of a slice, and as many lanes per row as 8-column
-// vectors. Neighbouring blocks have neighbouring heads, whose rows may be contiguous.
+// Counters that have to be 0 before the next kernel: one, and `each` for every 64 rows of a slice.
+struct Counters {
+    int* values = nullptr;
+    int each = 0;
+};
+
+// Computes the infos, and zeroes the counters. A block has 64 rows of a slice, and as many lanes
+// per row as 8-column vectors. Neighbouring blocks have neighbouring heads, whose rows may be
+// contiguous.
 template <int lanes, class T, class Call>
-__global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g, const T* y,
-                                                          const float* stats, RowInfo* infos) {
+__global__ __launch_bounds__(kInfoThreads) void row_infos(
+    Call whole, const T* g, const T* y, const float* stats, RowInfo* infos, Counters counters) {
+    launch_dependents();
     constexpr int kAtOnce = kInfoThreads / lanes, kEach = 64 / kAtOnce;  // rows
+    if (int(threadIdx.x) < counters.each)
+        counters.values[1 + int64_t(blockIdx.x) * counters.each + threadIdx.x] = 0;
+    if (counters.each > 0 && blockIdx.x == 0 && threadIdx.x == 0) counters.values[0] = 0;
     const int64_t slice = blockIdx.x % whole.slices();
     int64_t tile = blockIdx.x / whole.slices();
     infos += slice * infos_of_slice(whole) + tile * 64;
@@ -189,10 +201,10 @@ __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g
 
 template <class T, class Call>
 void launch_row_infos(const Call& a, const T* g, const T* y, const float* stats, RowInfo* infos,
-                      cudaStream_t stream) {
+                      cudaStream_t stream, Counters counters = {}) {
     const auto kernel = a.cols <= 64    ? row_infos<8, T, Call>
                         : a.cols <= 128 ? row_infos<16, T, Call>
                                         : row_infos<32, T, Call>;
     const int64_t blocks = a.slices() * a.row_tiles(64);
-    if (blocks) kernel<<<blocks, kInfoThreads, 0, stream>>>(a, g, y, stats, infos);
+    if (blocks) kernel<<<blocks, kInfoThreads, 0, stream>>>(a, g, y, stats, infos, counters);
 }

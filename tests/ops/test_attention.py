@@ -120,6 +120,14 @@ def test_scale(version: str):
         check(inputs, version, scale=scale)
 
 
+@each_mask
+@pytest.mark.parametrize("cols", [64, 128, 256])
+def test_several_blocks_share_keys(cols: int, mask: dict):
+    """Few keys and many queries: the queries are spread over blocks, whose dk and dv are added."""
+    check(drawn((1, 3, 150, cols), (1, 1, 90, cols), torch.bfloat16), "overlap", **mask)
+    check(drawn((2, 2, 130, cols), (60, cols), torch.bfloat16), "overlap", **mask)
+
+
 # ---- strides
 
 
@@ -301,6 +309,14 @@ def test_scores_past_whole_numbers_beside_none(version: str):
     torch.testing.assert_close(got, want, rtol=0, atol=0.05)
 
 
+def assert_same(name: str, got: Tensor, want: Tensor) -> None:
+    """The same bits; of dk and dv the same sums, which few tiles of keys share among blocks."""
+    if name in ("dk", "dv"):
+        torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-7 * want.abs().max().item() / 16)
+    else:
+        assert torch.equal(got, want), name
+
+
 @pytest.mark.parametrize("cols", [64, 128])
 @each_with_tensor_cores
 def test_the_same_bits_beside_other_batches(version: str, cols: int):
@@ -309,7 +325,7 @@ def test_the_same_bits_beside_other_batches(version: str, cols: int):
     want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
     got = outcome(lambda **given: attention(**given, causal=True, version=version), more)
     for name in want:
-        assert torch.equal(got[name][1:], want[name]), name
+        assert_same(name, got[name][1:], want[name])
 
 
 @pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
@@ -324,7 +340,7 @@ def test_the_same_bits_whatever_a_block_has_besides(version: str, cols: int):
     want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
     got = outcome(lambda **given: attention(**given, causal=True, version=version), many)
     for name in want:
-        assert torch.equal(got[name], want[name].expand_as(got[name])), name
+        assert_same(name, got[name], want[name].expand_as(got[name]))
 
 
 @pytest.mark.parametrize("cols", [64, 96])
