@@ -111,15 +111,17 @@ __global__ void forward_block(Forward<T> p) {
     using A = Acc<T>;
     const uint64_t seed = *p.dropout.seed;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         T *s = p.s + row * p.cols, *y = p.y + row * p.cols;
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x)
             s[c] = sum_of(p.residual[i], p.x[i], factor_of(p.dropout, seed, i));
-        const Moments<A> of = block_moments(s, p.cols, p.eps, reduce);  // of what it wrote itself
-        for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x)
+        const Moments<A> of =
+            block_moments(s, cols, p.cols, p.eps, reduce);  // of what it wrote itself
+        for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
             y[c] = T((A(s[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-        if (threadIdx.x == 0) store_moments(of, row, p.mean, p.rstd);
+        if (threadIdx.x == 0 && rows.is_there()) store_moments(of, row, p.mean, p.rstd);
     }
 }
 
@@ -128,10 +130,11 @@ __global__ void dx_block(Backward<T> p) {
     using A = Acc<T>;
     const uint64_t seed = *p.dropout.seed;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         const A m = p.mean[row], r = p.rstd[row];
         Sums<2, A> sums = {0, 0};  // of h, of h * xhat
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x) {
             const A h = multiply_rn(A(p.g[i]), A(p.weight[c]));
             sums.values[0] += h;
@@ -139,7 +142,7 @@ __global__ void dx_block(Backward<T> p) {
         }
         sums = reduce(sums);
         const A h_average = sums[0] / p.cols, h_xhat_average = sums[1] / p.cols;
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x) {
             const A h = multiply_rn(A(p.g[i]), A(p.weight[c])), xhat = (A(p.s[i]) - m) * r;
             A d = r * (h - h_average - xhat * h_xhat_average);
@@ -238,6 +241,7 @@ using NextRow = SharedRows<T, kBackwardVectors<T>, 3, 2>;
 
 template <class T, bool kAligned>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> p) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int cols = p.cols;
@@ -351,7 +355,7 @@ cudaError_t dropout_layer_norm_forward(
     if (version == kNaive) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
     } else if (!launch_forward(p, version, stream)) {
-        forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(forward_block<T>, stream, p);
     }
     return cudaGetLastError();
 }
@@ -383,7 +387,7 @@ cudaError_t dropout_layer_norm_backward(
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     if (plan.kernel == plan.block) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         columns_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(
             g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else {

@@ -93,6 +93,7 @@ using BackwardQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 3
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads, 1) void backward_pipelined(Backward<T> p,
                                                                           int blocks) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int slice = cluster_index(), slices = clusters(), rows = p.rows, cols = p.cols;
@@ -192,6 +193,7 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_stream(Forward<T> p, 
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>;
     const int rows = p.rows;

@@ -86,13 +86,14 @@ template <class T>
 __global__ void forward_block(Forward<T> p) {
     using A = Acc<T>;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         const T* x = p.x + row * p.cols;
         T* y = p.y + row * p.cols;
-        const Moments<A> of = block_moments(x, p.cols, p.eps, reduce);
-        for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x)
+        const Moments<A> of = block_moments(x, cols, p.cols, p.eps, reduce);
+        for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
             y[c] = T((A(x[c]) - of.mean) * of.rstd * A(p.weight[c]) + A(p.bias[c]));
-        if (threadIdx.x == 0) store_moments(of, row, p.mean, p.rstd);
+        if (threadIdx.x == 0 && rows.is_there()) store_moments(of, row, p.mean, p.rstd);
     }
 }
 
@@ -100,19 +101,20 @@ template <class T>
 __global__ void dx_block(Backward<T> p) {
     using A = Acc<T>;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         const T *g = p.g + row * p.cols, *x = p.x + row * p.cols;
         T* dx = p.dx + row * p.cols;
         const A m = p.mean[row], r = p.rstd[row];
         Sums<2, A> sums = {0, 0};  // of h, of h * xhat
-        for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x) {
+        for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
             const A h = multiply_rn(A(g[c]), A(p.weight[c]));
             sums.values[0] += h;
             sums.values[1] += h * ((A(x[c]) - m) * r);
         }
         sums = reduce(sums);
         const A h_average = sums[0] / p.cols, h_xhat_average = sums[1] / p.cols;
-        for (int64_t c = threadIdx.x; c < p.cols; c += blockDim.x) {
+        for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
             const A h = multiply_rn(A(g[c]), A(p.weight[c])), xhat = (A(x[c]) - m) * r;
             dx[c] = T(r * (h - h_average - xhat * h_xhat_average));
         }
@@ -172,6 +174,7 @@ using NextRow = SharedRows<T, kBackwardVectors<T>, 2, 2>;
 
 template <class T, bool kAligned>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> p) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int cols = p.cols;
@@ -261,7 +264,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
     if (version == kNaive) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
     } else if (!launch_forward(p, version, stream)) {
-        forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(forward_block<T>, stream, p);
     }
     return cudaGetLastError();
 }
@@ -290,7 +293,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     }
     const BackwardPlan<T> plan = plan_of(g, x, weight, rows, cols, version);
     if (plan.kernel == plan.block) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         columns_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(
             g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else {

@@ -85,6 +85,7 @@ using BackwardQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 2
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads, 1) void backward_pipelined(Backward<T> p,
                                                                           int blocks) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kRowsTogether<T>;
     const int slice = cluster_index(), slices = clusters(), rows = p.rows, cols = p.cols;
@@ -182,6 +183,7 @@ __global__ __launch_bounds__(kAllThreads) void forward_stream(Forward<T> p, int 
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, R = kRowsAhead;
     const int rows = p.rows;

@@ -121,9 +121,10 @@ template <class T>
 __global__ void forward_block(Forward<T> p) {
     using A = Acc<T>;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         Sums<1, A> square = {0};
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x) {
             T value = p.x[i];
             if (p.residual != nullptr) p.s[i] = value = sum_of(value, p.residual[i]);
@@ -131,10 +132,10 @@ __global__ void forward_block(Forward<T> p) {
         }
         const A r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
         const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x)
             p.y[i] = T(A(kept[i]) * r * A(p.weight[c]));
-        if (threadIdx.x == 0 && p.rstd != nullptr) p.rstd[row] = r;
+        if (threadIdx.x == 0 && rows.is_there() && p.rstd != nullptr) p.rstd[row] = r;
     }
 }
 
@@ -142,10 +143,11 @@ template <class T>
 __global__ void dx_block(Backward<T> p) {
     using A = Acc<T>;
     BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (BlockRows rows(p.rows); rows.any(); rows.next()) {
+        const int64_t row = rows.row(), cols = rows.is_there() ? p.cols : 0;
         const A r = p.rstd[row];
         Sums<2, A> sums = {0, 0};  // of h * xhat, of xhat * xhat
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x) {
             const A xhat = multiply_rn(A(p.s[i]), r);
             sums.values[0] += multiply_rn(A(p.g[i]), A(p.weight[c])) * xhat;
@@ -153,7 +155,7 @@ __global__ void dx_block(Backward<T> p) {
         }
         sums = reduce(sums);
         const A average = average_of(sums[0], sums[1], r, p.cols_eps);
-        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < cols;
              c += blockDim.x, i += blockDim.x) {
             const A h = multiply_rn(A(p.g[i]), A(p.weight[c])), xhat = multiply_rn(A(p.s[i]), r);
             const A d = r * (h - xhat * average);
@@ -247,6 +249,7 @@ using NextRow = SharedRows<T, kBackwardVectors<T>, 2, 2>;
 
 template <class T, bool kAligned>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> p) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int cols = p.cols;
@@ -409,7 +412,7 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     if (version == kNaive) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
     } else if (!launch_forward(p, version, stream)) {
-        forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(forward_block<T>, stream, p);
     }
     return cudaGetLastError();
 }
@@ -452,7 +455,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     if (plan.kernel == plan.block) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         dweight_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(p);
     } else {
         launch_backward(plan, p, stream);

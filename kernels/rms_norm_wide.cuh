@@ -125,6 +125,7 @@ using NextRows = SharedRows<T, kBackwardVectors<T>, 2, 2 * kRowsTogether<T>>;
 // from shared memory again.
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_cluster(Backward<T> p, int blocks) {
+    launch_dependents();
     using A = Acc<T>;
     using Next = NextRows<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kRowsTogether<T>;
@@ -270,6 +271,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void average_stream(Backward<T> p, 
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {
+    launch_dependents();
     using A = Acc<T>;
     constexpr int V = kVec<T>, R = kRowsAhead;
     const int rows = p.rows;

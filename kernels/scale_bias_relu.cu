@@ -10,7 +10,7 @@
 // element, where three separate ops move 6 * sizeof(T); backward reads g and x and writes dx,
 // 3 * sizeof(T). scale and bias are small and stay in the caches.
 
-#include "rows.cuh"
+#include "column_sums.cuh"
 #include "tunable.h"
 
 enum Version : int64_t { kNaive, kVector };  // as in scale_bias_relu.py
@@ -134,6 +134,7 @@ template <class T, int V, bool kAligned>
 __global__ __launch_bounds__(kThreads, kBackwardBlocks) void backward_vector(
     const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, Acc<T>* partial_dscale,
     Acc<T>* partial_dbias, int64_t rows, int64_t cols) {
+    launch_dependents();
     using A = Acc<T>;
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
     const int64_t first = kAligned ? int64_t(blockIdx.y) * blockDim.y + threadIdx.y

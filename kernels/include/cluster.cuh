@@ -105,11 +105,14 @@ class RowReduce : public BlockReduce<kWarps * kBlocks> {
 // Whether this kernel may be launched in clusters, on the current device and as it was compiled.
 template <class Kernel>
 bool has_clusters(Kernel* kernel) {
-    int device = 0, can = 0;
-    cudaFuncAttributes compiled = {};
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess && can &&
-           cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
+    return remembered(kernel, 0, [&]() -> int {
+        int device = 0, can = 0;
+        cudaFuncAttributes compiled = {};
+        return cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess &&
+               can && cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
+               compiled.ptxVersion >= 90;
+    });
 }
 
 // A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attributes.
@@ -147,12 +150,16 @@ void launch_clusters(void (*kernel)(Parameters...), int blocks, unsigned grid, d
 // A kernel for which this was called may then be launched in them.
 template <class... Parameters>
 int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int bytes) {
-    if (blocks > kClusterBlocks) {
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    }
-    const ClusterConfig config(blocks, blocks, block, bytes, nullptr);
-    int clusters = 0;
-    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
-    cudaGetLastError();  // not of the launch to come
-    return 0;
+    const int64_t key = (int64_t(bytes) << 32) + (int64_t(block.x * block.y) << 8) + blocks;
+    return remembered(kernel, key, [&] {
+        if (blocks > kClusterBlocks) {
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        }
+        const ClusterConfig config(blocks, blocks, block, bytes, nullptr);
+        int clusters = 0;
+        if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess)
+            return clusters;
+        cudaGetLastError();  // not of the launch to come
+        return 0;
+    });
 }

@@ -26,17 +26,22 @@ struct RowLaunch {
 // device has less.
 template <class... P>
 bool allow(void (*kernel)(P...), int bytes) {
-    if (bytes + kReduceBytes > shared_bytes()) return false;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    return true;
+    const int most = shared_bytes() - kReduceBytes;
+    if (bytes > most) return false;
+    return remembered(kernel, most, [&]() -> int {  // so much once and for all
+        return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
+               cudaSuccess;
+    });
 }
 
-// Threads of a block that has a row of any width to itself: no more than there is work for.
+// The launch of a kernel for rows of any width: (threads of a row, rows) of a block, no more
+// threads than there is work for, and at least two, which Sums of two numbers need.
 constexpr int kMostRowThreads = 512;
-inline int block_threads(int64_t cols) {
-    int threads = kWarp;
-    while (threads < kMostRowThreads && threads < cols) threads *= 2;
-    return threads;
+inline RowLaunch any_width_launch(int64_t rows, int64_t cols) {
+    int threads = 2;
+    while (threads < kMostRowThreads && threads * 2 < cols) threads *= 2;
+    const dim3 block(threads, threads < 128 ? 128 / threads : 1);
+    return {dim3(grid_of(ceil_div<int64_t>(rows, block.y))), block, 1};
 }
 
 // ---- forward kernels in which each thread has the same number of vectors of one row. An op's

@@ -2,7 +2,7 @@
 // or spread over threads, and the gradients of weight and bias.
 #pragma once
 
-#include "rows.cuh"
+#include "column_sums.cuh"
 
 enum Version : int64_t { kNaive, kBlock, kVector, kCluster, kStream };  // as in each NAME.py
 
@@ -49,15 +49,16 @@ __device__ Moments<Acc<T>> thread_moments(const T* x, int64_t cols, Acc<T> eps) 
     return moments(rough_mean, d_sum.value / cols, d_square.value / cols, eps);
 }
 
+// end: cols, or 0 for threads that have no row.
 template <class T>
-__device__ Moments<Acc<T>> block_moments(const T* x, int64_t cols, Acc<T> eps,
+__device__ Moments<Acc<T>> block_moments(const T* x, int64_t end, int64_t cols, Acc<T> eps,
                                          BlockReduce<>& reduce) {
     using A = Acc<T>;
     Sums<1, A> sum = {0};
-    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum.values[0] += A(x[c]);
+    for (int64_t c = threadIdx.x; c < end; c += blockDim.x) sum.values[0] += A(x[c]);
     const A rough_mean = reduce(sum)[0] / cols;
     Sums<2, A> d_sums = {0, 0};  // of d = x - rough_mean and of d * d
-    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
+    for (int64_t c = threadIdx.x; c < end; c += blockDim.x) {
         const A d = A(x[c]) - rough_mean;
         d_sums.values[0] += d;
         d_sums.values[1] += d * d;

@@ -174,6 +174,24 @@ class BlockReduce {
     unsigned calls_ = 0;
 };
 
+// ---- a thread's rows
+
+// The rows of a thread, where blocks of (threads of a row, rows) walk down `rows` rows. All threads
+// of a block take equally many steps; past the last row a thread has the last one once more, and
+// is_there says no.
+class BlockRows {
+  public:
+    __device__ explicit BlockRows(int64_t rows)
+        : rows_(rows), first_(int64_t(blockIdx.x) * blockDim.y) {}
+    __device__ bool any() const { return first_ < rows_; }
+    __device__ void next() { first_ += int64_t(gridDim.x) * blockDim.y; }
+    __device__ bool is_there() const { return first_ + threadIdx.y < rows_; }
+    __device__ int64_t row() const { return smaller<int64_t>(first_ + threadIdx.y, rows_ - 1); }
+
+  private:
+    int64_t rows_, first_;
+};
+
 // ---- a thread's columns
 
 // The n-th vector of a thread begins at column [n]. Neighbouring threads have neighbouring vectors
@@ -323,40 +341,4 @@ __device__ void store_column_sum(Into<T> to, int64_t c, Acc<T> sum) {
     } else {
         to.fresh[c] = T(sum);
     }
-}
-
-// Second pass: adds up the partial sums of blocks, [count, cols] each: a[c] = sum over i of
-// partial_a[i, c], and b likewise, unless partial_b is null; blockIdx.y chooses. Blocks are
-// (columns, rows), the rows a power of two.
-constexpr int kSumThreads = 512;  // of a block
-constexpr int kRowsAtOnce = 64;   // which leaves 8 columns: the 32 bytes that memory moves at once
-
-template <class T>
-__global__ void column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
-                            int64_t count, int64_t cols) {
-    __shared__ Acc<T> sums[kSumThreads];
-    const Acc<T>* partial = blockIdx.y == 0 ? partial_a : partial_b;
-    const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    Acc<T> sum = 0;
-    if (col < cols) {
-#pragma unroll 4
-        for (int64_t i = threadIdx.y; i < count; i += blockDim.y) sum += partial[i * cols + col];
-    }
-    Acc<T>* mine = sums + threadIdx.y * blockDim.x + threadIdx.x;
-    *mine = sum;
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.y < half) *mine += mine[half * blockDim.x];
-    }
-    if (threadIdx.y == 0 && col < cols) store_column_sum(blockIdx.y == 0 ? a : b, col, *mine);
-}
-
-template <class T>
-void launch_column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
-                        int64_t count, int64_t cols, cudaStream_t stream) {
-    int rows = 4;
-    while (rows < kRowsAtOnce && rows < count) rows *= 2;
-    const dim3 block(kSumThreads / rows, rows);
-    const dim3 grid(ceil_div<int64_t>(cols, block.x), partial_b == nullptr ? 1 : 2);
-    column_sums<<<grid, block, 0, stream>>>(partial_a, a, partial_b, b, count, cols);
 }

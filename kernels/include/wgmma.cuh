@@ -34,12 +34,14 @@ __device__ inline int warpgroup_number() {
 // Whether a kernel declared with WGMMA_KERNEL(threads) may be launched on the current device.
 template <class Kernel>
 bool has_wgmma(Kernel* kernel, int threads) {
-    cudaFuncAttributes compiled = {};
-    if (cudaFuncGetAttributes(&compiled, kernel) != cudaSuccess) {
-        cudaGetLastError();  // not of the launch to come
-        return false;
-    }
-    return compiled.maxThreadsPerBlock >= threads;
+    return remembered(kernel, threads, [&]() -> int {
+        cudaFuncAttributes compiled = {};
+        if (cudaFuncGetAttributes(&compiled, kernel) != cudaSuccess) {
+            cudaGetLastError();  // not of the launch to come
+            return false;
+        }
+        return compiled.maxThreadsPerBlock >= threads;
+    });
 }
 
 #if HAS_WGMMA

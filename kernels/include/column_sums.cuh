@@ -1,0 +1,52 @@
+// The second pass of sums over rows: adds up what the blocks of the first pass have left.
+#pragma once
+
+#include "dependent_launch.cuh"
+
+// partial_a [count, cols]: a[c] = sum over i of partial_a[i, c], and b likewise, unless partial_b
+// is null; then the second half of the blocks has b. Blocks are (columns, slices of the partial
+// sums), both powers of two. It is a secondary kernel.
+constexpr int kSumThreads = 512;  // of a block, at most
+constexpr int kSumsAhead = 8;     // on their way to a thread
+
+template <class T>
+__global__ __launch_bounds__(kSumThreads) void column_sums(const Acc<T>* partial_a, Into<T> a,
+                                                           const Acc<T>* partial_b, Into<T> b,
+                                                           int64_t count, int64_t cols) {
+    __shared__ Acc<T> sums[kSumThreads];
+    const int across = gridDim.x / (partial_b == nullptr ? 1 : 2);
+    const bool is_a = int(blockIdx.x) < across;
+    const int64_t col = int64_t(blockIdx.x - (is_a ? 0 : across)) * blockDim.x + threadIdx.x;
+    const Acc<T>* partial = grid_dependency_wait(is_a ? partial_a : partial_b);
+    Acc<T> sum = 0;
+    if (col < cols) {
+#pragma unroll kSumsAhead
+        for (int64_t i = threadIdx.y; i < count; i += blockDim.y) sum += partial[i * cols + col];
+    }
+    Acc<T>* mine = sums + threadIdx.y * blockDim.x + threadIdx.x;
+    *mine = sum;
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) *mine += mine[half * blockDim.x];
+    }
+    if (threadIdx.y == 0 && col < cols) store_column_sum(is_a ? a : b, col, *mine);
+}
+
+// The block for so many partial sums of so many columns, in all: 32 columns across, or where those
+// leave multiprocessors idle as few as 8, the 32 bytes that memory moves at once; and so many
+// slices that a thread has kSumsAhead partial sums.
+inline dim3 column_sums_block(int64_t count, int64_t cols) {
+    int across = kWarp, slices = 4;
+    while (across > 8 && ceil_div<int64_t>(cols, across) < 2 * multiprocessors()) across /= 2;
+    while (slices < kSumThreads / across && slices * kSumsAhead < count) slices *= 2;
+    return dim3(across, slices);
+}
+
+template <class T>
+void launch_column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
+                        int64_t count, int64_t cols, cudaStream_t stream) {
+    const int pair = partial_b == nullptr ? 1 : 2;
+    const dim3 block = column_sums_block(count, pair * cols);
+    launch_secondary(column_sums<T>, 1, unsigned(ceil_div<int64_t>(cols, block.x)) * pair, block,
+                     stream, partial_a, a, partial_b, b, count, cols);
+}
