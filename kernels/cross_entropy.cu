@@ -20,6 +20,7 @@
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
 #include "cross_entropy_losses.cuh"
+#include "launches.cuh"
 #include "tunable.h"
 
 enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp is its 32 lanes
@@ -83,7 +84,7 @@ __global__ void backward_naive(Arriving<T> g, int64_t g_step, const T* x, const 
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forward_online(
     const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
-    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing, int) {
     Losses<T> losses = {0, 0};
     BlockReduce reduce;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
@@ -103,7 +104,8 @@ __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forwa
     if (partial != nullptr) leave(losses, partial);
 }
 
-constexpr int kAhead = 4;  // vectors in flight per thread
+constexpr int kAhead = 4;           // vectors in flight per thread
+constexpr int kBackwardWanted = 4;  // blocks of a multiprocessor, if rows are few
 
 template <class T, int V, bool kAligned = true>
 __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const int64_t* target,
@@ -127,8 +129,9 @@ __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const
             return counts ? T(scale * share.times_less(power, wanted)) : ignored;
         };
         const Interior<T, kAligned, int64_t> interior(x + row * cols, cols);
-        for (int64_t first = interior.begin + threadIdx.x * V; first < interior.end;
-             first += kAhead * step) {
+        const int64_t across = kAhead * step;  // columns of a block at a time
+        for (int64_t first = interior.begin + blockIdx.y * across + threadIdx.x * V;
+             first < interior.end; first += gridDim.y * across) {
             Vec<T, V> ahead[kAhead];
 #pragma unroll
             for (int n = 0; n < kAhead; ++n) {
@@ -149,6 +152,7 @@ __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const
                 store_at_once(dx + row * cols + c, v);
             }
         }
+        if (blockIdx.y > 0) continue;
         interior.edges(threadIdx.x, [&](int, int64_t c) {
             dx[row * cols + c] = gradient(x[row * cols + c], c == t ? at_target : everywhere);
         });
@@ -156,25 +160,34 @@ __global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const
 }
 
 // ---- vector: 16 bytes per access. A thread has eight reads in flight, and many small blocks
-// read at different times. Where rows are no multiple of the vector wide, they begin
-// and end with single elements (rows.cuh).
+// read at different times. Few rows are shared by the blocks of a cluster each. Where rows are no
+// multiple of the vector wide, they begin and end with single elements (rows.cuh).
 
 constexpr int kForwardAhead = TUNABLE(kForwardAhead, 8);  // vectors on their way to a thread
 template <class T>
 constexpr int kAtOnce = TUNABLE(kAtOnce, sizeof(T) == 2 ? 2 : 8);  // which raise the max together
 constexpr int kForwardBlocks = TUNABLE(kForwardBlocks, 4);         // of kForwardThreads, that fit
 
-template <class T, bool kAligned>
+// kSpread: whether a row has the `blocks` blocks of a cluster; else it has one.
+template <class T, bool kAligned, bool kSpread>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
     const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
-    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing, int blocks) {
     constexpr int V = kVec<T>, N = kAtOnce<T>;
+    auto reduce = [&] {
+        if constexpr (kSpread) {
+            return RowReduce<kForwardThreads / kWarp>(blocks);
+        } else {
+            return BlockReduce();
+        }
+    }();
     launch_dependents();
-    const int step = blockDim.x * V;
-    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    const Columns<T> column(0, kSpread ? cluster_rank() : 0, kSpread ? blocks : 1);
+    const int step = column.step, thread = column.first / V;
+    const int64_t stride = int64_t(kSpread ? clusters() : gridDim.x) * blockDim.y;
     Losses<T> losses = {0, 0};
-    BlockReduce reduce;
-    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(kSpread ? cluster_index() : blockIdx.x) * blockDim.y; top < rows;
+         top += stride) {
         const int64_t row = top + threadIdx.y;
         const T* begin = x + row * cols;
         const Interior<T, kAligned> interior(begin, row < rows ? int(cols) : 0);
@@ -182,14 +195,17 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         const int end = interior.width();
         RowLoss<T> row_loss(ignore_index, smoothing);
         OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
-        for (int first = threadIdx.x * V; first < end; first += kForwardAhead * step) {
+        for (int first = column.first; first < end; first += kForwardAhead * step) {
             Vec<T, V> ahead[kForwardAhead];
 #pragma unroll
             for (int n = 0; n < kForwardAhead; ++n) {
                 const int c = first + n * step;
                 ahead[n] = load_once<V>(in + c, c < end, minus_infinities<T, V>());
             }
-            if (first < step) row_loss.fetch(target + row);  // once, after the row itself
+            if (first < step) {  // once, after the row itself
+                row_loss.fetch(target + row);
+                if (kSpread && thread == 0) row_loss.look_up(begin, cols);
+            }
 #pragma unroll
             for (int n = 0; n < kForwardAhead; n += N) {
                 const int c = first + n * step;
@@ -203,10 +219,10 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
             }
         }
         interior.edges(
-            threadIdx.x, [&](int, int c) { take(begin[c], c, interior.cols, soft, row_loss); });
+            thread, [&](int, int c) { take(begin[c], c, interior.cols, soft, row_loss); });
         soft = reduce(soft);
         row_loss.reduce(soft.shift(), reduce);
-        if (threadIdx.x == 0 && row < rows)
+        if (thread == 0 && row < rows)
             store_row(soft, row_loss, begin, cols, row, loss, losses, max, sum);
     }
     if (partial != nullptr) leave(losses, partial);
@@ -243,8 +259,9 @@ cudaError_t cross_entropy_forward(
             x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     } else if (rows > 0) {
         const ForwardPlan<T> plan(x, rows, cols, version, reduction != 0);
-        plan.kernel<<<plan.grid(), plan.block, 0, stream>>>(
-            x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
+        const RowLaunch launch = {dim3(plan.grid()), plan.block, plan.blocks};
+        launch.start(plan.kernel, stream, x, target, each, left, max, sum, rows, cols, ignore_index,
+                     Acc<T>(smoothing), plan.blocks);
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
@@ -272,7 +289,11 @@ cudaError_t cross_entropy_backward(
     const auto kernel = !plan.vectors  ? backward_online<T, 1>
                         : plan.aligned ? backward_online<T, V>
                                        : backward_online<T, V, V == 1>;
-    kernel<<<plan.grid(), plan.block, 0, stream>>>(
+    // Few rows are shared by blocks.
+    const int64_t most = ceil_div<int64_t>(cols, plan.block.x * kAhead * (plan.vectors ? V : 1));
+    const int64_t wanted = kBackwardWanted * multiprocessors() / plan.grid();
+    const dim3 grid(plan.grid(), smaller(most, wanted < 1 ? 1 : wanted));
+    kernel<<<grid, plan.block, 0, stream>>>(
         g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index, Acc<T>(smoothing));
     return cudaGetLastError();
 }

@@ -90,10 +90,9 @@ class RowLoss {
         }
     }
 
-    // Reduces over the threads of the row; shift: of the whole row. (`reduce` is a copy, whose
-    // storage must differ from that of the caller's next call: here another type of sums.)
+    // Reduces over the threads of the row; shift: of the whole row.
     template <class Reduce>
-    __device__ void reduce(A shift, Reduce reduce) {
+    __device__ void reduce(A shift, Reduce&& reduce) {
         if (smoothing_ == 0) return;
         move_to(shift);
         below_ = reduce(below_);

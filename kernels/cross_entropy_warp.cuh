@@ -8,7 +8,7 @@ constexpr int kWarpThreads = 128;  // of a block
 template <class T, bool kFull>
 __global__ __launch_bounds__(kWarpThreads, 8) void forward_warp(
     const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
-    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing, int) {
     constexpr int V = kVec<T>;
     launch_dependents();
     const int lanes = blockDim.x, step = lanes * V, first = threadIdx.x * V;
@@ -62,6 +62,8 @@ struct Plan {
         0;  // vectors that its threads hold in so many iterations: no fewer than the row has
     int64_t rows;
 
+    int blocks = 1;  // of a cluster, which share a row
+
     // tensors: that are read and written in vectors.
     template <class... P>
     Plan(int64_t rows, int64_t cols, int64_t version, LoopShape shape, const P*... tensors)
@@ -79,7 +81,18 @@ struct Plan {
         }
         block = dim3(threads, threads < shape.least ? shape.least / threads : 1);
     }
-    unsigned grid() const { return grid_of(ceil_div<int64_t>(rows, block.y)); }
+    unsigned grid() const { return grid_of(ceil_div<int64_t>(rows, block.y)) * blocks; }
+
+    // Spreads few rows of so many columns over clusters of up to `most` blocks, as far as these
+    // have room and each of their threads has half of its vectors.
+    void spread(int64_t cols, LoopShape shape, int most) {
+        const int64_t vectors = cols / kVec<T>, room = multiprocessors() / grid();
+        const int64_t wanted = ceil_div<int64_t>(vectors, shape.most * shape.ahead / 2);
+        if (block.y > 1 || rows != grid() || smaller<int64_t>(room, wanted) < 2) return;
+        blocks = int(smaller<int64_t>(smaller<int64_t>(room, wanted), most));
+        block.x = fullest(ceil_div<int64_t>(vectors, blocks), shape);
+        if (block.x < kWarp) block.x = kWarp;
+    }
 
   private:
     // The number of threads with which the last of a row's iterations is fullest.
@@ -109,7 +122,12 @@ struct ForwardPlan : Plan<T> {
         : Plan<T>(rows, cols, version, kForward, x) {
         if constexpr (kHasVectors<T>) {
             if (!this->vectors) return;
-            kernel = this->aligned ? forward_vector<T, true> : forward_vector<T, false>;
+            const auto spread =
+                this->aligned ? forward_vector<T, true, true> : forward_vector<T, false, true>;
+            kernel =
+                this->aligned ? forward_vector<T, true, false> : forward_vector<T, false, false>;
+            if (has_clusters(spread)) this->spread(cols, kForward, kClusterBlocks);
+            if (this->blocks > 1) kernel = spread;
             if (version < kOneWarp || !this->aligned || cols > kWarp * kForwardAhead * kVec<T>)
                 return;
             // A block has few rows there, and to add up their losses they wait for each other.

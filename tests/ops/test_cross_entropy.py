@@ -49,6 +49,18 @@ def test_its_position_is_that_of_python(version: str):
         cross_entropy(x[0], target[4], version=version)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_few_wide_rows_are_shared(reduction: str, smoothing: float):
+    """Forward by the blocks of a cluster, where there are any, backward by blocks."""
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    case = Case(reference.OPS["cross_entropy"], "warp", options)
+    for dtype, cols in ((torch.bfloat16, 70001), (torch.float32, 40000)):
+        assert_as_good_as_pytorch(
+            case, lambda seed, dtype=dtype, cols=cols: case.inputs(1, cols, dtype, seed)
+        )
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("cols", [24, 33])
 @each_version
