@@ -65,6 +65,7 @@ class Launch:
     shuffles: float
     hottest: float
     products: dict[str, float]
+    active: float = 0.0  # warps that ask for any global memory
     registers: int | None = None
     spilled: int = 0
     code: machine_code.Code | None = None
@@ -140,15 +141,24 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
         site, region = data["sites"][reuse["site"]], data["regions"][reuse["region"]]
         file, line, _ = report._places.sites[reuse["site"]]
         memory = "shared" if TYPES[region["type"]] == "shared" else "global"
-        number = {name: factor * reuse[name] for name in COUNTED}
+        if (
+            reuse["left_out"] and not reuse["asked"]
+        ):  # all of them: as if warps' lanes were in a row
+            asked = reuse["left_out"]
+            lanes = min(math.prod(it["block"]), WARP)
+            reuse |= {"asked": asked, "requests": asked / (lanes * max(site["size"], 1))}
+            reuse |= {"sectors": asked / SECTOR, "lines": asked / 128, "left_out": 0}
+        # Accesses for which there was no room in a trace are as those before them.
+        scale = factor * (1 + reuse["left_out"] / max(reuse["asked"], 1))
+        number = {name: scale * reuse[name] for name in COUNTED}
         accesses.append(
             Access(
                 key=(file, line, site["access"], memory),
                 size=site["size"],
                 region=reuse["region"],
                 region_bytes=region["bytes"],
-                in_block=[factor * n for n in reuse["in_block"]],
-                by_blocks=[factor * n for n in reuse["by_blocks"]],
+                in_block=[scale * n for n in reuse["in_block"]],
+                by_blocks=[scale * n for n in reuse["by_blocks"]],
                 **number,
             )
         )
@@ -163,6 +173,7 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
         barriers=factor * it["barriers"] * math.ceil(threads / WARP),
         shuffles=factor * it["shuffles"],
         hottest=factor * it["hottest"],
+        active=factor * it["warps"],
         products={each["types"]: factor * each["operations"] for each in it["products"]},
     )
 
@@ -199,9 +210,10 @@ def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -
         return
     build, function, use = found
     launch.code = machine_code.read(function, build.users_file)
-    requests: dict[machine_code.Key, float] = {}
+    requests: dict[machine_code.Key, tuple[float, int]] = {}
     for access in launch.accesses:
-        requests[access.key] = requests.get(access.key, 0) + access.requests
+        before = requests.get(access.key, (0.0, access.size))
+        requests[access.key] = before[0] + access.requests, min(before[1], access.size)
     machine_code.count(launch.code, requests, launch.warps, launch.shuffles, launch.barriers)
     if use:
         launch.registers, launch.spilled = use.registers, use.spilled

@@ -51,6 +51,7 @@ class Instruction:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     key: Key | None = None
+    bytes: int = 4  # of a lane
     share: float = 1.0  # of its stretch's runs in which its predicate lets it be executed
 
 
@@ -132,7 +133,9 @@ def _parsed(text: str, key: Key | None) -> Instruction:
             writes += [f"{kind}{int(number) + i}" for i in range(1, count)]
     for register in re.findall(r"\bR(\d+)\.64", text):
         reads.append(f"R{int(register) + 1}")
-    return Instruction(opcode, text, tuple(reads), tuple(writes), key)
+    width = re.search(r"\.(U8|S8|U16|S16|64|128)\b", name)
+    bytes_ = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}[width[1]] if width else 4
+    return Instruction(opcode, text, tuple(reads), tuple(writes), key, bytes_)
 
 
 def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
@@ -170,18 +173,28 @@ def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
 
 
 def count(
-    code: Code, requests: dict[Key, float], warps: float, shuffles: float, barriers: float
+    code: Code,
+    requests: dict[Key, tuple[float, int]],
+    warps: float,
+    shuffles: float,
+    barriers: float,
 ) -> None:
-    """How often each stretch has run, from the requests of the launch at each line."""
+    """How often each stretch has run.
+
+    requests: of the launch at each line, and the bytes that a lane asks for in the source: the
+        compiler may have joined neighbours into one.
+    """
     found: dict[int, list[float]] = defaultdict(list)
     at: dict[Key, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for index, stretch in enumerate(code.stretches):
         for it in stretch.instructions:
             if it.key:
-                at[it.key][index] += 1
+                joined = max(1, it.bytes // requests[it.key][1]) if it.key in requests else 1
+                at[it.key][index] += joined
             elif it.opcode in ("SHFL", "BAR"):
                 at["", 0, it.opcode, ""][index] += 1
-    known = {**requests, ("", 0, "SHFL", ""): shuffles, ("", 0, "BAR", ""): barriers}
+    known = {key: count for key, (count, _) in requests.items()}
+    known |= {("", 0, "SHFL", ""): shuffles, ("", 0, "BAR", ""): barriers}
     weak: dict[int, list[float]] = defaultdict(list)
     for key, places in at.items():
         if key in known:

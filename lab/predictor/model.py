@@ -28,6 +28,8 @@ DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
 LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
 ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
 LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
+GLOBAL = "global memory"
+GLOBAL_LOADS = ("LDG", "LD", "ATOMG", "ATOM")
 PIPES = (mc.ALU, mc.FMA, mc.XU, mc.DOUBLE, mc.TENSOR)
 
 
@@ -160,7 +162,8 @@ class _Caches:
     def __init__(self, launch: Launch, gpu: Gpu, warps: int, busy: int):
         """warps: that a multiprocessor has at once. busy: multiprocessors at work."""
         self.l1_cycles = self.l2_sectors = self.partial = self.dram_bytes = self.stored = 0.0
-        self.latency: dict[mc.Key, float] = {}
+        self._gpu = gpu
+        self._answers: dict[mc.Key, tuple[float, ...]] = {}  # parts of L2 and DRAM; lines
         l1 = max(
             gpu.l1_bytes - (launch.shared + RESERVED) * max(1, warps * WARP // launch.threads), 8192
         )
@@ -168,9 +171,9 @@ class _Caches:
         of_block = SECTOR * new / launch.blocks
         left = {}
         warps = max(1.0, warps / _sharing(launch))
-        weighed: dict[mc.Key, list[tuple[float, float]]] = {}
+        weighed: dict[mc.Key, list[tuple[float, tuple[float, float, float]]]] = {}
         for it in launch.accesses:
-            if it.is_shared:
+            if it.is_shared or not it.requests:
                 continue
             data = it.asked / LINE if it.size >= 4 else it.requests
             self.l1_cycles += max(it.lines, min(data, 4 * it.requests))
@@ -192,15 +195,26 @@ class _Caches:
             # DRAM gives 64 bytes at once, the half of which nobody may want.
             whole = 2 * (1 - it.pairs / it.first) if it.first else 1.0
             self.dram_bytes += 2 * SECTOR * (first - pairs) + whole * SECTOR * beyond
-            cycles = (
-                within * gpu.l1_cycles + far * gpu.l2_cycles + (first + beyond) * gpu.dram_cycles
-            ) / asked + max(it.lines / max(it.requests, 1) - 1, 0)
-            weighed.setdefault(it.key, []).append((it.requests, cycles))
+            parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests - 1, 0))
+            weighed.setdefault(it.key, []).append((it.requests, parts))
         # L2 is full of what was written before the call: whoever takes its place waits for that.
         self.dram_bytes += min(self.dram_bytes - self.stored, gpu.dirty_bytes)
-        for key, parts in weighed.items():
-            total = sum(weight for weight, _ in parts)
-            self.latency[key] = sum(weight * cycles for weight, cycles in parts) / max(total, 1)
+        for key, alike in weighed.items():
+            total = sum(weight for weight, _ in alike)
+            self._answers[key] = tuple(
+                sum(weight * parts[i] for weight, parts in alike) / total for i in range(3)
+            )
+
+    def latency(self, key: mc.Key | None, together: int = 1) -> float:
+        """Cycles that a warp waits for the last of so many requests that are under way at once."""
+        gpu = self._gpu
+        if key not in self._answers:
+            return gpu.l2_cycles
+        far, missed, lines = self._answers[key]
+        missed = min(1.0, together * missed)
+        far = min(1 - missed, together * far)
+        near = 1 - missed - far
+        return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + lines
 
     def _write(self, it: Access) -> None:
         if it.key[2] == "atomic":  # L2 takes turns, which are counted apart
@@ -292,15 +306,16 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
         for it in launch.accesses:
             each = it.requests / launch.warps
             name = SHARED if it.is_shared else "global memory"
-            cost = gpu.shared_cycles if it.is_shared else caches.latency.get(it.key, 0.0) / 2
+            cost = gpu.shared_cycles if it.is_shared else caches.latency(it.key) / 2
             waits[name] = waits.get(name, 0.0) + each * cost
         waits["arithmetic"] = _guessed(launch) / launch.warps * gpu.arithmetic_cycles
         cycles = sum(waits.values())
         return cycles, waits, asked * min(1.0, gpu.dram_cycles / max(cycles, 1))
     total = 0.0
     ready: dict[str, tuple[float, str]] = {}
+    pending: dict[str, mc.Instruction] = {}  # loads that nobody has waited for, by register
     now = 0.0
-    per_warp = 1 / launch.warps
+    per_warp = 1 / (launch.active or launch.warps)  # the others end at once
     for stretch in launch.code.stretches:
         weight = stretch.runs * per_warp
         for turn in range(2 if stretch.is_loop and weight > 1 else 1):
@@ -308,6 +323,8 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
             for it in stretch.instructions:
                 start = now + 1
                 for register in it.reads:
+                    if register in pending:
+                        _answer(pending[register], pending, ready, caches)
                     until, why = ready.get(register, (0.0, ""))
                     if until > start:
                         spent[why] = spent.get(why, 0.0) + until - start
@@ -317,9 +334,14 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
                     spent[BARRIER] = spent.get(BARRIER, 0.0) + cost
                     start += cost
                 now = start
-                cycles, why = _latency(it, gpu, caches)
                 for register in it.writes:
-                    ready[register] = (now + cycles * it.share, why)
+                    if it.opcode in GLOBAL_LOADS:
+                        pending[register] = it
+                        ready[register] = (now, GLOBAL)
+                    else:
+                        pending.pop(register, None)
+                        cycles, why = _latency(it, gpu)
+                        ready[register] = (now + cycles * it.share, why)
             share = weight if not (stretch.is_loop and weight > 1) else (1, weight - 1)[turn]
             total += share * (now - begin)
             for why, cycles in spent.items():
@@ -328,10 +350,21 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
     return total, waits, asked * min(1.0, gpu.dram_cycles / max(total, 1))
 
 
-def _latency(it: mc.Instruction, gpu: Gpu, caches: _Caches) -> tuple[float, str]:
+def _answer(
+    it: mc.Instruction,
+    pending: dict[str, mc.Instruction],
+    ready: dict[str, tuple[float, str]],
+    caches: _Caches,
+) -> None:
+    """A warp waits for a load: those of the same line that are under way are answered with it."""
+    alike = [register for register, load in pending.items() if load.key == it.key]
+    cycles = caches.latency(it.key, len({id(pending[register]) for register in alike}))
+    for register in alike:
+        ready[register] = (ready[register][0] + cycles * pending.pop(register).share, GLOBAL)
+
+
+def _latency(it: mc.Instruction, gpu: Gpu) -> tuple[float, str]:
     opcode = it.opcode
-    if opcode in ("LDG", "LD", "ATOMG", "ATOM"):
-        return caches.latency.get(it.key, gpu.l2_cycles), "global memory"
     if opcode in ("LDS", "LDSM", "ATOMS"):
         return gpu.shared_cycles, SHARED
     if opcode == "LDL":

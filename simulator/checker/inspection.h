@@ -145,6 +145,9 @@ void Recorder::inspect(unsigned thread, Access access, unsigned turn) {
 // For which there is no room in the trace: it is inspected, and not counted.
 // Who reads the same again and again waits for another thread.
 void Recorder::inspect_at_once(Access access) {
+    if (reuses.is_on)
+        if (const Region* region = find(access.address()))
+            reuses.of(access.site(), *region).left_out += access.size();
     inspect_rest(block->rank, 0);
     inspect(block->rank, access);
     accesses++;

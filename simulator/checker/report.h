@@ -120,6 +120,7 @@ class Report {
             text(", \"barriers\": %llu, \"shuffles\": %llu, \"hottest\": %llu, ",
                  (unsigned long long)launch.barriers, (unsigned long long)launch.shuffles,
                  (unsigned long long)recorder.reuses.hottest[index]);
+        out += text("\"warps\": %llu, ", (unsigned long long)recorder.reuses.warps[index]);
         out += "\"full_name\": " + quoted(launch.full_name) + ", ";
         out += section("products", launch.products, [](const auto& it) {
             return "\"types\": " + quoted(it.first) +
@@ -130,10 +131,10 @@ class Report {
             std::string out = text(
                 "\"site\": %u, \"region\": %zu", pair.first.first, index_of(pair.first.second));
             const std::pair<const char*, uint64_t> counts[] = {
-                {"requests", it.requests}, {"asked", it.asked},    {"sectors", it.sectors},
-                {"lines", it.lines},       {"passes", it.passes},  {"smooth", it.smooth},
-                {"earlier", it.earlier},   {"first", it.first},    {"written", it.written},
-                {"pairs", it.pairs},       {"to_warp", it.to_warp}};
+                {"requests", it.requests}, {"asked", it.asked},     {"sectors", it.sectors},
+                {"lines", it.lines},       {"passes", it.passes},   {"smooth", it.smooth},
+                {"earlier", it.earlier},   {"first", it.first},     {"written", it.written},
+                {"pairs", it.pairs},       {"to_warp", it.to_warp}, {"left_out", it.left_out}};
             for (auto [name, count] : counts)
                 out += text(", \"%s\": %llu", name, (unsigned long long)count);
             return out + ", \"in_block\": " + numbers(it.in_block) +

@@ -15,6 +15,7 @@ namespace {
 struct Reuse {
     static constexpr unsigned most = 28;
 
+    uint64_t left_out = 0;  // bytes that lanes asked for when their trace was full
     uint64_t requests = 0, asked = 0, sectors = 0, lines = 0, passes = 0, smooth = 0;
     // Global memory: sectors that the block had asked for before, by the binary logarithm of the
     // warp's lines since then. And those new to the block: another block of the launch had asked,
@@ -30,12 +31,16 @@ class Reuses {
   public:
     bool is_on = false;
 
-    void begin_launch(uint32_t with) { launch = with, counts.emplace_back(), hottest.push_back(0); }
+    void begin_launch(uint32_t with) {
+        launch = with, counts.emplace_back(), hottest.push_back(0), warps.push_back(0);
+    }
 
     // Of a launch: by the numbers of site and region.
     using Counts = std::map<std::pair<unsigned, const Region*>, Reuse>;
     std::vector<Counts> counts;
     std::vector<uint64_t> hottest;  // of a launch: turns of atomics at the busiest line of memory
+
+    std::vector<uint64_t> warps;  // of a launch: those that ask for any global memory
 
     Reuse& of(unsigned site, const Region& region) { return counts.back()[{site, &region}]; }
 
@@ -44,7 +49,7 @@ class Reuses {
     void note(Reuse& to, Kind kind, unsigned warp, uint32_t block, uint64_t turns,
               VisitSectors visit_sectors) {
         Clock& clock = clocks[warp];
-        if (clock.block != block) clock = {block, 0};
+        if (clock.block != block) clock = {block, 0}, warps.back()++;
         uintptr_t line = 0;
         uint32_t lines = 0;
         visit_sectors([&](uintptr_t sector) {
