@@ -1,7 +1,7 @@
 """Compile CUDA kernels when they are imported, cache them, and swap them while you edit.
 
     import jitload
-    kernel = jitload.load("layer_norm")            # kernels/layer_norm.cu and .cpp, by name
+    kernel = jitload.load("layer_norm")            # kernels/norms/layer_norm.cu and .cpp, by name
     kernel = jitload.load("my.cu", "binding.cpp")  # anybody's sources, by path
     kernel = jitload.load_inline("mine", cuda_sources=CUDA)  # and as strings, in PyTorch's words
     y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
@@ -116,7 +116,7 @@ from typing import TYPE_CHECKING
 
 import playground_folder
 from jitloader import runtime, tracebacks
-from jitloader.arguments import KERNELS, recipe_of
+from jitloader.arguments import KERNELS, op_file, op_files, op_folders, recipe_of
 from jitloader.building import ensure as _ensure
 from jitloader.builds import Build, Builds, Diff
 from jitloader.functions import Function

@@ -24,6 +24,29 @@ LONGEST_FILE_NAME = 255  # bytes: what Linux and macOS allow, a folder's too
 LONGEST_NAME = 100  # of a kernel, whose builds are folders
 
 
+def op_file(name: str, suffix: str) -> Path:
+    """The file of an op: in kernels/, or in a family's folder there; it need not exist."""
+    paths = [folder / f"{name}{suffix}" for folder in op_folders()]
+    return next(filter(_is_file, paths), paths[0])
+
+
+def op_files(suffix: str) -> dict[str, Path]:
+    """The files of all ops that end so, by the ops' names, in order."""
+    found: dict[str, Path] = {}
+    for folder in op_folders():
+        for path in folder.glob(f"[a-z]*{suffix}"):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def op_folders() -> list[Path]:
+    """kernels/ and the folders of families in it, in order; include/ has the headers of all."""
+    with contextlib.suppress(OSError), os.scandir(KERNELS) as entries:
+        names = sorted(e.name for e in entries if e.name[0] not in "._" and e.is_dir())
+        return [KERNELS, *(KERNELS / name for name in names if name != "include")]
+    return [KERNELS]
+
+
 def arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
     """The sources and options with which `load` gives this recipe, here and on other machines.
 
@@ -90,11 +113,13 @@ def recipe_of(
     formulas = ""
     if len(sources) == 1 and not Path(sources[0]).suffix:
         op = str(sources[0])
-        paths = [p for p in (KERNELS / f"{op}.cu", KERNELS / f"{op}.cpp") if _is_file(p)]
+        source = op_file(op, ".cu")
+        source = source if _is_file(source) else op_file(op, ".cpp")
+        paths = [p for p in map(source.with_suffix, (".cu", ".cpp")) if _is_file(p)]
         if not paths:
-            there = ", ".join(sorted(p.stem for p in KERNELS.glob("*.cu")))
+            there = ", ".join(op_files(".cu"))
             raise FileNotFoundError(f"no op {op!r} in {KERNELS}; there are: {there or 'none'}")
-        formulas = formulas_of(KERNELS / f"{op}.py")
+        formulas = formulas_of(source.with_suffix(".py"))
     else:
         paths = list(dict.fromkeys(map(_absolute, sources)))
         for path in paths:

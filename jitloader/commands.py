@@ -35,7 +35,7 @@ from toolchain.sources import ROOT
 
 def recipes(names: list[str], target: str) -> list[Recipe]:
     """Of these ops, or of all, and before and after them of what they need besides."""
-    names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
+    names = names or list(arguments.op_files(".cu"))
     first = [runtime.recipe()] if target == "cpu" else []
     return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
 

@@ -426,8 +426,8 @@ class Kernel:
         return shown
 
     def _is_covered(self, code: CodeType | None) -> bool:
-        """Whether the digest of the builds covers it: it stands in kernels/NAME.py."""
-        home = arguments.KERNELS / f"{self.recipe.name}.py"
+        """Whether the digest of the builds covers it: it stands in the op's .py."""
+        home = arguments.op_file(self.recipe.name, ".py")
         return bool(self.recipe.formulas and code) and Path(code.co_filename) == home
 
     def _no_such(self, name: str) -> str:

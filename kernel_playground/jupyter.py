@@ -32,7 +32,7 @@ def ops(folder: Path) -> list[str]:
     found: dict[str, None] = {}
     for path in (notebooks / name for name in chapters):
         found |= dict.fromkeys(_IMPORT.findall(_source(path)))
-    return [op for op in found if (folder / "kernels" / f"{op}.cu").is_file()]
+    return [op for op in found if any(folder.glob(f"kernels/**/{op}.cu"))]
 
 
 def _source(notebook: Path) -> str:

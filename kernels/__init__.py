@@ -1,8 +1,19 @@
-"""The ops, the files of each side by side.
+"""The ops, in a folder for each family; square, the shortest, stands before them.
 
-NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the public function.
-Where an op has versions for rows too wide for one block, NAME_wide.cuh has their kernels.
-`from kernels.square import square` compiles the op at the first import; later ones use the cache.
+    elementwise/  relu, scale_bias_relu, swiglu, rope, quantize
+    norms/        layer_norm, rms_norm, dropout_layer_norm
+    reductions/   reduce_sum, softmax, and the losses: cross_entropy, linear_cross_entropy
+    matmul/       matmul, matmul_fp8, matmul_w8a16
+    attention/    attention, attention_varlen, attention_decode
+    include/      headers of several families, and of everybody's kernels
+
+The files of an op stand side by side: NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the
+gradients and the public function. Where an op has versions for rows too wide for one block,
+NAME_wide.cuh has their kernels. A source names a header of its own folder or of include/ by its
+name alone, and one of another family as "../FAMILY/NAME".
+
+An op is imported, and loaded, by its name alone: `from kernels.layer_norm import layer_norm`
+compiles it at the first import; later ones use the cache.
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
 
 Inside torch.autocast products are in autocast's type and losses in float32, as PyTorch's are. What
@@ -13,9 +24,16 @@ the result back.
 
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+__path__ += [  # the modules of the ops are found in the folders of families, too
+    str(folder)
+    for folder in sorted(Path(__file__).parent.iterdir())
+    if folder.is_dir() and folder.name[0] not in "._" and folder.name != "include"
+]
 
 
 def version_number(version: str, versions: tuple[str, ...]) -> int:

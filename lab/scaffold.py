@@ -1,12 +1,12 @@
 """A new op: `python -m lab.scaffold NAME`
 
-makes kernels/NAME.cu, .cpp and .py, and adds the truth to reference.py. It copies `square` under
-the new name, so the op works as it comes, passes every test, and computes x * x; it prints what to
-change from there. The second derivative is not copied: that of another formula would be silently
-wrong. It raises until somebody writes it.
+makes NAME.cu, .cpp and .py in kernels/elementwise, and adds the truth to reference.py. It copies
+`square` under the new name, so the op works as it comes, passes every test, and computes x * x; it
+prints what to change from there. The second derivative is not copied: that of another formula would
+be silently wrong. It raises until somebody writes it.
 
-`--folder` puts the files anywhere else; such an op is imported from its folder, and no test of this
-project finds it.
+`--folder kernels/norms` puts them into another family's folder, or a new one. A folder outside of
+kernels/ will do, too; such an op is imported from there, and no test of this project finds it.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import reference
 
 MODEL = "square"
 KINDS = (".cu", ".cpp", ".py")
+FOLDER = jitload.KERNELS / "elementwise"  # as the model is, and so what is made of it at first
 TRUTH = jitload.KERNELS.parent / "reference.py"
 
 # What is true of x * x alone, and what the scaffold says in its place. The gradient g * f'(x) is
@@ -77,38 +78,46 @@ Then {then}
 """
 
 
-def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
+def scaffold(name: str, folder: Path = FOLDER) -> list[Path]:
     """Make the three files of a new op in `folder`, formatted as the others; return their paths.
 
-    In kernels/ the truth goes to the end of reference.py.
+    For an op of kernels/ the truth goes to the end of reference.py.
 
     Raises:
-        ValueError: the name is no lower-case identifier, or taken; or kernels/ is an installed one.
+        ValueError: the name is no lower-case identifier, or taken; the folder is kernels/include or
+            lies deeper in kernels/ than a family's; or kernels/ is an installed one.
         FileExistsError: one of the files is there already; nothing is written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ValueError(f"name is {name!r}; wanted is a lower-case identifier, as squared_relu")
-    if name in reference.OPS:
+    is_ours = folder.is_relative_to(jitload.KERNELS)
+    if name in reference.OPS or (is_ours and name in jitload.op_files(".cu")):
         raise ValueError(f"name is {name!r}; there is an op of that name already")
-    if folder == jitload.KERNELS and not jitload.is_for_editing():
+    can_be_made = folder.parent == jitload.KERNELS and folder.name.isidentifier()
+    is_family = folder in jitload.op_folders() or (can_be_made and not folder.exists())
+    if is_ours and not is_family:
+        raise ValueError(f"folder is {folder}; wanted is a family's, as {FOLDER}")
+    if is_ours and not jitload.is_for_editing():
         raise ValueError(
-            f"{folder} is as it was installed: work in a folder that kernel-playground new has"
-            " made, or name another one"
+            f"{jitload.KERNELS} is as it was installed: work in a folder that kernel-playground new"
+            " has made, or name another one"
         )
     paths = [folder / f"{name}{kind}" for kind in KINDS]
     if there := [path.name for path in paths if path.exists()]:
         raise FileExistsError(f"{folder} has {', '.join(there)} already; remove them first")
+    if is_ours:
+        folder.mkdir(exist_ok=True)
     for path in paths:
         text = (jitload.KERNELS / f"{MODEL}{path.suffix}").read_text()
         text = renamed(of_any_formula(text, path.suffix), name)
-        if folder != jitload.KERNELS:  # the loader knows only its own ops by name
+        if not is_ours:  # the loader knows only its own ops by name
             text = text.replace(
                 f'jitload.load("{name}")',
                 'jitload.load(*(Path(__file__).with_suffix(kind) for kind in (".cu", ".cpp")))',
             ).replace("from torch import", "from pathlib import Path\n\nfrom torch import")
         path.write_text(text)
         _format(path)
-    if folder == jitload.KERNELS:
+    if is_ours:
         with TRUTH.open("a") as truth:
             truth.write(f"\n\n{stub(name)}")
     return paths
@@ -151,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m lab.scaffold", description="Make the three files of a new op."
     )
     parser.add_argument("name", help="of the op, as squared_relu")
-    parser.add_argument("--folder", type=Path, default=jitload.KERNELS, help="default: kernels/")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: kernels/elementwise")
     options = parser.parse_args(arguments)
     try:
         paths = scaffold(options.name, options.folder.resolve())
@@ -160,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     for path in paths:
         print(path)
-    if options.folder.resolve() == jitload.KERNELS:
+    if paths[0].is_relative_to(jitload.KERNELS):
         print(TRUTH)
         place = paths[0].with_suffix("").relative_to(TRUTH.parent)
         tested = (TRUTH.parent / "tests").is_dir()

@@ -97,12 +97,15 @@ def source_of(call: ast.Call, files: list[Path]) -> Source:
 
 
 def place_of(name: str, files: list[Path]) -> Path:
-    """The first of these files that defines a name; where it has moved, the only one that does."""
+    """The first of these files that defines a name; where it has moved, the only one that does, or
+    that has the file's name in another folder."""
     if places := [path for path in files if defines(path, name)]:
         return places[0]
     moved = [path for where in SOURCES for path in sorted(ROOT.glob(where)) if defines(path, name)]
-    if len(moved) == 1:
-        return moved[0]
+    renamed = [path for path in moved if path.name in {file.name for file in files}]
+    for found in (moved, renamed):
+        if len(found) == 1:
+            return found[0]
     there = ", ".join(map(jitload.label, moved)) or "no file"
     raise ValueError(f"{jitload.label(files[0])} defines no {name!r}; {there} does")
 

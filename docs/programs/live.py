@@ -61,7 +61,7 @@ def rows(saves: int) -> Iterator[list[str]]:
 
 def samples(name: str, saves: int) -> Iterator[tuple[float, ...]]:
     """Of each save: the build, and the seconds as in HEAD."""
-    drawn, source = Drawn(), jitload.KERNELS / f"{name}.cu"
+    drawn, source = Drawn(), jitload.op_file(name, ".cu")
     settings = settings_for(reference.OPS[name], None, "float32", False, None, None)
     follower = Follower(OpSubject(name), settings, drawn, 60.0)
     before = source.read_bytes()

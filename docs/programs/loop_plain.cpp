@@ -1,4 +1,4 @@
-// The binding that loop_seconds.py puts below kernels/layer_norm.cu for plain load: the same
+// The binding that loop_seconds.py puts below kernels/norms/layer_norm.cu for plain load: the same
 // launchers in one file, as most extensions are written.
 #include <torch/extension.h>
 #if HAVE_GPU

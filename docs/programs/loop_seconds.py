@@ -193,7 +193,7 @@ def measure(side: Side, say: Callable[[str], None]) -> Seconds:
 def prepare(folder: Path) -> None:
     """The sources of both sides; and the simulator's runtime, which is built once a machine."""
     for name in ("layer_norm.cu", "layer_norm_wide.cuh", "layer_norm.cpp"):
-        shutil.copy(ROOT / "kernels" / name, folder)
+        shutil.copy(ROOT / "kernels/norms" / name, folder)
     shutil.copytree(ROOT / "kernels/include", folder / "include")
     source = (folder / "layer_norm.cu").read_text()
     binding = (ROOT / "docs/programs/loop_plain.cpp").read_text()

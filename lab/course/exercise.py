@@ -259,7 +259,7 @@ def judge_kernel(name: str, path: Path) -> Verdict:
     lines = sum(bool(line.strip()) for line in jitload.without_comments(text).splitlines())
     try:
         if exercise.op:
-            bound = jitload.KERNELS / f"{exercise.op}.cu"
+            bound = jitload.op_file(exercise.op, ".cu")
             attempt = jitload.load(bound, path, name=f"exercise_{name}")
         else:
             attempt = Attempt(jitload.load(path).launch)

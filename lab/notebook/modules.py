@@ -59,7 +59,7 @@ class Modules:
 
 def followed() -> list[tuple[str, Path]]:
     """The names and files of those modules that are imported."""
-    ops = {f"kernels.{path.stem}": path for path in jitload.KERNELS.glob("*.py")}
+    ops = {f"kernels.{op}": path for op, path in jitload.op_files(".py").items()}
     files = {"reference": REFERENCE} | ops
     return [(name, path) for name, path in files.items() if name in sys.modules]
 

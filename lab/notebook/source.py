@@ -52,8 +52,11 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
 def listing(path: Path, names: Sequence[str], included: Mapping[str, str] | None = None) -> Source:
     """A whole file, or what it or else an included one defines under these names.
 
+    path: a file; where kernels/ has none there, the one of that name in another folder of it.
     included: texts by their files' labels.
     """
+    if not path.exists() and path.is_relative_to(jitload.KERNELS):
+        path = next(jitload.KERNELS.rglob(path.name), path)
     text, where = path.read_text(), jitload.label(path)
     language = "python" if path.suffix == ".py" else "c++"
     if not names:

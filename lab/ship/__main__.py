@@ -97,7 +97,7 @@ def _package(options: argparse.Namespace, for_hub: bool = False) -> Package:
         if len(every) > 1 and not options.package and len(given) > 1:
             raise ValueError("several ops make one package: say what it is called, --package NAME")
         name = _name(options.package or given[0])
-        named = [((op,), None, jitload.KERNELS / f"{op}.py") for op in every]
+        named = [((op,), None, jitload.op_file(op, ".py")) for op in every]
     kernels = []
     for sources, stem, python in named:
         kernel = stem or sources[0]
@@ -131,7 +131,7 @@ def _with_what_they_call(names: list[str]) -> list[str]:
     """Ops, and before each those that its Python calls."""
     found: list[str] = []
     for name in names:
-        python = jitload.KERNELS / f"{name}.py"
+        python = jitload.op_file(name, ".py")
         called = sorted(ops_of(python)) if python.is_file() else []
         found += [*_with_what_they_call(called), name]
     return found

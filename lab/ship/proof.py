@@ -157,7 +157,7 @@ def _checks(package: Package, errors: list[dict[str, Any]]) -> list[dict[str, An
 
 def _module_of(path: Path) -> ModuleType:
     """A file's module: an op's own, or one of the user's."""
-    if path.parent == jitload.KERNELS:
+    if path == jitload.op_file(path.stem, ".py"):
         return importlib.import_module(f"kernels.{path.stem}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)

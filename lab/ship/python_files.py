@@ -87,7 +87,8 @@ def home_of(handle: str) -> tuple[str, str]:
 
 def _import_of(names: list[ast.alias]) -> str:
     """What stands for `from kernels import ...`: modules of ops, and helpers."""
-    ops = [it.name for it in names if (jitload.KERNELS / f"{it.name}.py").is_file()]
+    known = jitload.op_files(".py")
+    ops = [it.name for it in names if it.name in known]
     helpers = [it.name for it in names if it.name not in ops]
     found = [f"from . import {', '.join(ops)}"] if ops else []
     found += [f"from ..helpers import {', '.join(helpers)}"] if helpers else []
@@ -101,7 +102,7 @@ def helpers_of(path: Path) -> set[str]:
 
 def ops_of(path: Path) -> set[str]:
     """The other ops that a file imports."""
-    return {it for it in _from_kernels(path) if (jitload.KERNELS / f"{it}.py").is_file()}
+    return _from_kernels(path) & jitload.op_files(".py").keys()
 
 
 def _from_kernels(path: Path) -> set[str]:

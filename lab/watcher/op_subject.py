@@ -43,7 +43,7 @@ class OpSubject:
     @property
     def modules(self) -> list[Path]:
         """The Python files that count: where one changes, a new process imports them."""
-        return [REFERENCE, jitload.KERNELS / f"{self.name}.py"]
+        return [REFERENCE, jitload.op_file(self.name, ".py")]
 
     def recipes(self) -> list[Any]:
         """What decides its builds, before any is opened."""

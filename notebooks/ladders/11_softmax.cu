@@ -3,7 +3,8 @@
 //   x, y [rows, cols] float     cols is a multiple of 4, x and y stand on 16-byte boundaries
 //
 // Traffic: the least is to read x and to write y, 8 bytes per element. Each way below says how
-// often it reads x. The op's own, which takes all types and widths, is in kernels/softmax.cu.
+// often it reads x. The op's own, which takes all types and widths, is in
+// kernels/reductions/softmax.cu.
 
 #include "cluster.cuh"
 #include "cp_async.cuh"

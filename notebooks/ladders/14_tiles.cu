@@ -3,7 +3,7 @@
 //   x [rows, depth], w [units, depth], y [rows, units] float
 //
 // rows and units are multiples of kSide, depth of kTile; the launchers refuse others. The op's own
-// versions, which take all shapes and types, are in kernels/matmul.cu.
+// versions, which take all shapes and types, are in kernels/matmul/matmul.cu.
 //
 // Work: 2 * rows * units * depth operations. Each version says what a warp reads for 64 operations,
 // a multiplication and an addition for each of its lanes.

@@ -3,7 +3,7 @@
 //   x [rows, depth], w [units, depth] bfloat16, y [rows, units] float
 //
 // rows and units are multiples of kSide, depth of kDepth; the launchers refuse others. The op's own
-// version, which takes all shapes and layouts, is matmul_mma in kernels/matmul_mma.cuh.
+// version, which takes all shapes and layouts, is matmul_mma in kernels/matmul/matmul_mma.cuh.
 //
 // Work: 2 * rows * units * depth operations.
 

@@ -4,7 +4,7 @@
 //   scores [heads, tokens, tokens] float: what `formula` leaves in memory on its way
 //
 // tokens is a multiple of 32; the launchers refuse others. The op's own versions, which take all
-// shapes and have tensor cores, are in kernels/attention.cu.
+// shapes and have tensor cores, are in kernels/attention/attention.cu.
 
 #include "softmax.cuh"
 

@@ -5,7 +5,7 @@
 //
 // A pointer to e4m3 is a uint8_t* here. rows is a multiple of 64, units and depth of 128; the
 // launchers refuse others. The ops' own versions, which take all shapes and have scales, are in
-// kernels/quantize.cu and kernels/matmul_fp8.cu.
+// kernels/elementwise/quantize.cu and kernels/matmul/matmul_fp8.cu.
 
 #include "float8.cuh"
 #include "mma.cuh"

@@ -50,7 +50,8 @@ def lab_page() -> str:
 def ops_page() -> str:
     parts = [title("The ops"), docstring_of("kernels")]
     for name in reference.OPS:
-        files = (f"kernels/{name}{ending}" for ending in (".cu", ".cpp", ".py"))
+        paths = (jitload.op_file(name, ending) for ending in (".cu", ".cpp", ".py"))
+        files = (path.relative_to(jitload.KERNELS.parent) for path in paths)
         links = ", ".join(f":download:`{file} <../{file}>`" for file in files)
         parts += [title(name, "-"), docstring_of(f"kernels.{name}"), f"{links}\n"]
         parts += [

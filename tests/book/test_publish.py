@@ -210,7 +210,11 @@ def test_listings_are_those_of_the_sources(listing):
     [
         ("lab.source(project, 'square', 'load_once')", "x * x", "x + x"),
         ("lab.source(reference.relu)", "torch.relu(", "relu("),
-        ("lab.source(folder / 'vec.cuh', 'Vec')", "`kernels/include/vec.cuh`", "`kernels/relu.cu`"),
+        (
+            "lab.source(folder / 'vec.cuh', 'Vec')",
+            "`kernels/include/vec.cuh`",
+            "`kernels/elementwise/relu.cu`",
+        ),
     ],
     ids=["edited", "Python", "moved"],
 )

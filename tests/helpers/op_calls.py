@@ -6,16 +6,14 @@ Such an op is any public function of a module in kernels/ that is named as the m
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from op_cases import DEVICE, by_name, module_of, outcome
 from torch import Tensor
 
+import jitload
 import reference
 from kernels.quantize import quantize
-
-KERNELS = Path(reference.__file__).parent / "kernels"
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def functions() -> dict[str, str]:
     """The module of each op in kernels/ that `reference.OPS` does not have."""
     return {
         name: stem
-        for stem in sorted(path.stem for path in KERNELS.glob("[a-z]*.py"))
+        for stem in jitload.op_files(".py")
         for name, function in vars(module_of(stem)).items()
         if name.startswith(stem) and getattr(function, "__module__", "") == f"kernels.{stem}"
         if name not in reference.OPS

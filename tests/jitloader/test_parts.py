@@ -22,7 +22,7 @@ import jitload
 import lab
 from jitloader import background, building
 from jitloader import parts as loader_parts
-from jitloader.arguments import KERNELS
+from jitloader.arguments import KERNELS, op_file
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
@@ -556,7 +556,7 @@ def test_killed_at_random_moments_then_loaded_again(scene):
 @pytest.mark.parametrize("name", ["square", "layer_norm"])
 def test_parts_of_an_op_compute_the_same_bits_as_the_whole(name, scene, tmp_path):
     shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = tmp_path / "kernels" / f"{name}.cu"
+    source = tmp_path / op_file(name, ".cu").relative_to(KERNELS.parent)
     options = {"target": "cpu", "include": [tmp_path / "kernels/include"]}
     kernel = jitload.load(source, source.with_suffix(".cpp"), **options)
     before = list(results(name, kernel))

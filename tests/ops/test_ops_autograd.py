@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 
+import jitload
 import reference
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
@@ -49,8 +50,8 @@ def check(checker: Callable, case: Case, shape: tuple[int, int], wrong: str) -> 
 @pytest.mark.parametrize("shape", [(3, 8), (5, 3)], ids=str)
 @each_case
 def test_first_derivative(case: Case, shape: tuple[int, int]):
-    name = case.op.name
-    wrong = f"The gradient in kernels/{name}.cu is not that of the formula there"
+    source = jitload.label(jitload.op_file(case.op.name, ".cu"))
+    wrong = f"The gradient in {source} is not that of the formula there"
     check(gradcheck, case, shape, wrong)
 
 
@@ -59,10 +60,10 @@ def test_first_derivative(case: Case, shape: tuple[int, int]):
 def test_second_derivative(case: Case, shape: tuple[int, int]):
     """Right or refused: never zero or silently wrong."""
     if has_second_derivative(case):
-        name = case.op.name
+        source = jitload.label(jitload.op_file(case.op.name, ".cu"))
         wrong = (
-            f"_double_backward in kernels/{name}.py is not the derivative of the gradient that"
-            f" kernels/{name}.cu has now: mend it, or let it raise as kernels/layer_norm.py does"
+            f"_double_backward in {source[:-3]}.py is not the derivative of the gradient that"
+            f" {source} has now: mend it, or let it raise as kernels/norms/layer_norm.py does"
         )
         check(gradgradcheck, case, shape, wrong)
         return

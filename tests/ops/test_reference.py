@@ -1,13 +1,12 @@
 """reference.py: the formulas, the registry, the inputs."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from random123 import PHILOX
 
+import jitload
 import reference
 from reference import OPS, Op, op, size_of
 
@@ -16,13 +15,12 @@ each_op = pytest.mark.parametrize("name", OPS)
 
 def test_every_kernel_has_its_reference():
     """In OPS, or where it has no gradient, as attention_decode, a function of its name."""
-    folder = Path(reference.__file__).with_name("kernels")
-    names = {path.stem for path in folder.glob("*.cu")}
+    names = jitload.op_files(".cu").keys()
     assert set(OPS) <= names
     assert all(callable(getattr(reference, name, None)) for name in names)
     for name in OPS:
-        assert (folder / f"{name}.cpp").is_file()
-        assert (folder / f"{name}.py").is_file()
+        assert jitload.op_file(name, ".cpp") == jitload.op_file(name, ".cu").with_suffix(".cpp")
+        assert jitload.op_file(name, ".py") == jitload.op_file(name, ".cu").with_suffix(".py")
 
 
 @each_op

@@ -20,6 +20,7 @@ from lab import scaffold
 
 ROOT = jitload.KERNELS.parent
 PARTS = ("kernels", "lab", "jitloader", "playground_folder", "simulator", "tests", "toolchain")
+FAMILY = "kernels/elementwise"
 FILES = ("jitload.py", "reference.py", "pyproject.toml", ".clang-format")
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 NAME = "squared_relu"  # longer than the model's, so that lines move
@@ -35,7 +36,7 @@ def project(tmp_path_factory) -> Path:
     for file in FILES:
         shutil.copy(ROOT / file, folder / file)
     said = run(folder, "-m", "lab.scaffold", NAME).stdout
-    made = [f"kernels/{NAME}.cu", f"kernels/{NAME}.cpp", f"kernels/{NAME}.py", "reference.py"]
+    made = [*(f"{FAMILY}/{NAME}.{kind}" for kind in ("cu", "cpp", "py")), "reference.py"]
     assert said.split("\n\n")[0].split() == [str(folder / path) for path in made]
     return folder
 
@@ -74,7 +75,7 @@ FORMULAS = {
         ('"""y = x * x"""', '"""y = x * Phi(x), where Phi is the normal distribution"""'),
         ("    return x * x\n", "    return torch.nn.functional.gelu(x)\n"),
     ],
-    "kernels/gelu.cu": [
+    f"{FAMILY}/gelu.cu": [
         ("    return x * x;", "    return x * A(0.5) * (A(1) + erf(x * A(0.7071067811865476)));"),
         (
             "    return 2 * g * x;",
@@ -136,12 +137,12 @@ def test_a_second_derivative_is_refused_until_it_is_written_and_one_of_x_squared
     """
     said = run(gelu, "-c", textwrap.dedent(code)).stdout
     assert said.startswith("gelu has no second derivative; where you need one, use its formula in")
-    with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', "2"):  # as of x * x
+    with changed(gelu / FAMILY / "gelu.py", 'no_second_derivative("gelu")', "2"):  # as of x * x
         said = attempt(gelu, "tests/ops/test_ops_autograd.py")
-    assert "_double_backward in kernels/gelu.py is not the derivative of the gradient" in said
+    assert f"_double_backward in {FAMILY}/gelu.py is not the derivative of the gradient" in said
     assert "tensor([" not in said
     right = "(2 - x * x) * (x * x / -2).exp() * 0.3989422804014327"
-    with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', right):
+    with changed(gelu / FAMILY / "gelu.py", 'no_second_derivative("gelu")', right):
         run(
             gelu,
             "-m",
@@ -155,7 +156,7 @@ def test_a_second_derivative_is_refused_until_it_is_written_and_one_of_x_squared
 
 @pytest.mark.slow
 def test_a_wrong_special_value_and_a_wrong_number_show_a_few_elements(gelu):
-    source, result = gelu / "kernels/gelu.cu", "    return x * A(0.5) *"
+    source, result = gelu / FAMILY / "gelu.cu", "    return x * A(0.5) *"
     with changed(source, result, f"    if (x < A(-9)) return A(0);\n{result}"):
         said = attempt(gelu, "tests/ops/test_ops.py::test_special_values_among_others")
     assert "y: 2 of 72 elements are wrong, among them" in said
@@ -171,12 +172,12 @@ def test_a_wrong_special_value_and_a_wrong_number_show_a_few_elements(gelu):
 
 @pytest.mark.slow
 def test_a_gradient_that_was_forgotten_is_told_of(gelu):
-    source = gelu / "kernels/gelu.cu"
+    source = gelu / FAMILY / "gelu.cu"
     text = source.read_text()
     (gradient,) = [line for line in text.splitlines() if line.startswith("    return g * (share")]
     with changed(source, gradient, "    return 2 * g * x;"):
         said = attempt(gelu, "tests/ops/test_ops_autograd.py")
-    assert "The gradient in kernels/gelu.cu is not that of the formula there" in said
+    assert "The gradient in kernels/elementwise/gelu.cu is not that of the formula there" in said
     assert "tensor([" not in said
 
 
@@ -192,10 +193,10 @@ def test_a_model_that_changed_is_not_copied_with_what_is_true_of_it_alone():
 
 def test_a_new_op_says_what_its_author_has_to_know(project):
     """What may be written, and what need not be true any longer."""
-    source = " ".join((project / f"kernels/{NAME}.cu").read_text().replace("\n//", "").split())
+    source = " ".join((project / f"{FAMILY}/{NAME}.cu").read_text().replace("\n//", "").split())
     assert "free beside it for a formula of few instructions. Check that, or change" in source
     assert "A(0.5), not 0.5. exp, erf, sqrt and the like work for both alike." in source
-    formulas = (project / f"kernels/{NAME}.py").read_text()
+    formulas = (project / f"{FAMILY}/{NAME}.py").read_text()
     _, _, second = formulas.partition("def _double_backward")
     for word in ("f''(x)", "import torch", "drop the import", "docstring"):
         assert word in second
@@ -216,11 +217,11 @@ def test_functions_of_mathematics_are_those_of_float_and_double_alike(gelu, dtyp
 
 def test_a_new_op_is_formatted_as_the_others(project):
     scripts = sysconfig.get_path("scripts")
-    sources = [f"kernels/{NAME}.cu", f"kernels/{NAME}.cpp"]
+    sources = [f"{FAMILY}/{NAME}.cu", f"{FAMILY}/{NAME}.cpp"]
     for tool, *options in (
         ["clang-format", "--dry-run", "-Werror", *sources],
-        ["ruff", "format", "--check", f"kernels/{NAME}.py", "reference.py"],
-        ["ruff", "check", f"kernels/{NAME}.py", "reference.py"],
+        ["ruff", "format", "--check", f"{FAMILY}/{NAME}.py", "reference.py"],
+        ["ruff", "check", f"{FAMILY}/{NAME}.py", "reference.py"],
     ):
         found = shutil.which(tool, path=scripts)
         if found is None:
@@ -246,6 +247,28 @@ def test_an_op_in_a_folder_of_its_own(tmp_path, monkeypatch):
 def test_a_name_that_is_none(name, tmp_path):
     with pytest.raises(ValueError, match="wanted is a lower-case identifier"):
         scaffold.scaffold(name, tmp_path)
+
+
+def test_a_new_op_goes_into_the_folder_of_its_family(project):
+    """Into one that is named, or is new; not among the headers, nor deeper."""
+    for folder, name in (("norms", "family_named"), ("poolings", "family_new")):
+        said = run(project, "-m", "lab.scaffold", name, "--folder", f"kernels/{folder}").stdout
+        assert said.startswith(str(project / f"kernels/{folder}/{name}.cu"))
+        assert f"kernels/{folder}/{name}.cu: the functions {name} and" in said
+        code = f"from kernels.{name} import kernel, {name}; print({name}.__name__, kernel.sources)"
+        assert f"kernels/{folder}/{name}.cpp" in run(project, "-c", code).stdout
+    for folder in ("include", "norms/deeper", "no identifier"):
+        said = refused(project, "other", "--folder", f"kernels/{folder}")
+        assert f"kernels/{folder}; wanted is a family's, as" in said
+    assert "there is an op of that name already" in refused(project, "quantize")
+
+
+def refused(project: Path, *arguments: str) -> str:
+    """What the scaffold says where it makes nothing."""
+    command = [sys.executable, "-m", "lab.scaffold", *arguments]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 1
+    return done.stderr
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):

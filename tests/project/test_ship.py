@@ -24,7 +24,7 @@ from lab.ship import python_files
 from lab.ship.__main__ import main
 from toolchain.shipped_bindings import Names, bound, why_not_shipped
 
-OPS = sorted(path.stem for path in jitload.KERNELS.glob("*.cu"))
+OPS = list(jitload.op_files(".cu"))
 
 
 def ran(folder: Path, *words: str) -> subprocess.CompletedProcess:
@@ -125,7 +125,7 @@ def test_what_a_package_copies_imports_nothing_of_this_project(source: str):
 
 @pytest.mark.parametrize("op", OPS)
 def test_an_ops_python_keeps_its_formulas_and_loses_the_loader(op: str):
-    path = jitload.KERNELS / f"{op}.py"
+    path = jitload.op_file(op, ".py")
     text = python_files.op_file(path, f'Kernel("{op}", "{op}", ("forward",))')
     tree = ast.parse(text)
     assert "jitload" not in text

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "../matmul/matmul.h"
 #include "calls.h"
 #include "cross_entropy_checks.h"
 #include "linear_cross_entropy.h"
-#include "matmul.h"
 
 constexpr int64_t kVersions = 3;  // as many as VERSIONS of linear_cross_entropy.py has
 
