@@ -58,6 +58,10 @@ HINTS = {
     "matrix descriptor": "The stride byte offset leads from eight rows to the next eight.",
     "missing cluster barrier": "barrier.cluster.arrive and barrier.cluster.wait between the two,"
     " tcgen05.alloc and tcgen05.dealloc.",
+    "tensor memory kept": "One warp frees what it has allocated, tcgen05.dealloc, before the block"
+    " ends.",
+    "tensor memory in use": "Products and copies are waited for at the mbarrier of tcgen05.commit,"
+    " loads and stores by tcgen05.wait::ld and ::st and a barrier of those who use the columns.",
     "mbarrier in use": "Initialise it once, before the loop; or mbarrier.inval before it is"
     " initialised again.",
     "wrong parity": "The first phase of an mbarrier has parity 0, the next 1, and so on by turns.",

@@ -8,7 +8,7 @@
 // thread_order, some of it is carried out at once.
 //
 // copies.h has what is asked for and waited for, mbarriers.h what goes wrong with mbarriers,
-// products.h the products of warpgroups, proxies.h the fences between proxies.
+// products.h the products of warpgroups and tensor memory, proxies.h the fences between proxies.
 #pragma once
 #include <deque>
 #include <map>
@@ -86,6 +86,9 @@ class Asynchronous final : public WorkWatcher {
     unsigned groups_left(unsigned most) override;
     void registers(unsigned count, bool is_more, const char* file, int line) override;
     void pair_dealloc(const char* file, int line) override;
+    void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) override;
+    void tensor_conflict(const char* what, const char* file, int line, const char* other,
+                         const char* other_file, int other_line) override;
 
   private:
     Site& done(const Site& asked);  // where it is seen to be done
@@ -156,7 +159,8 @@ class Asynchronous final : public WorkWatcher {
         std::vector<std::pair<uint32_t, unsigned>> all_fences;  // and whoever it was
         unsigned registers[max_threads / 128 + 1] = {};
         const Site* more_registers = nullptr;
-        uint64_t cluster_barriers = 0;  // when it began
+        uint64_t cluster_barriers = 0;                   // when it began
+        std::map<uint32_t, const Site*> tensor_columns;  // by the first, who has allocated them
     };
     struct Mbarrier {
         uint32_t count, block, time;

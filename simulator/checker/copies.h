@@ -33,6 +33,12 @@ bool Asynchronous::end_block(const Error* error) {
     const Block* block = recorder.block;
     auto found = blocks.find(block);
     if (found != blocks.end()) {
+        for (const auto& [first, allocated] : found->second.tensor_columns)
+            if (!error)
+                say("tensor memory kept",
+                    "the block ends without tcgen05.dealloc: the multiprocessor has these columns "
+                    "no more, and a later block waits for them for ever",
+                    *allocated);
         for (auto& [rank, it] : found->second.threads) {
             for (const OwnCopy& own : it.copies) {
                 for (size_t i = 0; i < own.copy.count; i++)

@@ -215,7 +215,6 @@ void Asynchronous::look_at_register(uintptr_t address, unsigned size, Kind kind,
     }
 }
 
-// A multiprocessor has 65536 registers: 512 for each thread of a warpgroup, if there were one.
 // One block of the pair may free what the other has not got yet, or still uses.
 void Asynchronous::pair_dealloc(const char* file, int line) {
     if (simulator::cluster_barriers(*recorder.block) != of_block().cluster_barriers) return;
@@ -227,6 +226,22 @@ void Asynchronous::pair_dealloc(const char* file, int line) {
     if (told) told->severity = Severity::Note;
 }
 
+void Asynchronous::tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
+    auto& all = of_block().tensor_columns;
+    if (is_freed)
+        all.erase(first);
+    else
+        all[first] = &site_of("tcgen05.alloc", file, line);
+}
+
+void Asynchronous::tensor_conflict(const char* what, const char* file, int line, const char* other,
+                                   const char* other_file, int other_line) {
+    say("tensor memory in use",
+        text("%s uses columns of a %s that nobody has waited for", what, other),
+        site_of(what, file, line), &site_of(other, other_file, other_line), other);
+}
+
+// A multiprocessor has 65536 registers: 512 for each thread of a warpgroup, if there were one.
 void Asynchronous::registers(unsigned count, bool is_more, const char* file, int line) {
     OfBlock& of = of_block();
     unsigned& mine = of.registers[recorder.block->rank / 128];

@@ -52,6 +52,14 @@ void tell_warpgroup_fence() {
 void tell_pair_dealloc(const char* file, int line) {
     if (auto* work = watching_work()) work->pair_dealloc(file, line);
 }
+void tell_tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
+    if (auto* work = watching_work()) work->tensor_columns(first, is_freed, file, line);
+}
+void tell_tensor_conflict(const char* what, const char* file, int line, const char* other,
+                          const char* other_file, int other_line) {
+    if (auto* work = watching_work())
+        work->tensor_conflict(what, file, line, other, other_file, other_line);
+}
 void tell_warpgroup_commit() {
     if (auto* work = watching_work()) work->warpgroup_commit();
 }

@@ -66,6 +66,9 @@ class WorkWatcher {
     virtual void registers(unsigned count, bool is_more, const char* file, int line) = 0;
     // Tensor memory that two blocks have is freed.
     virtual void pair_dealloc(const char* file, int line) = 0;
+    virtual void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) = 0;
+    virtual void tensor_conflict(const char* what, const char* file, int line, const char* other,
+                                 const char* other_file, int other_line) = 0;
 
   protected:
     ~WorkWatcher() = default;

@@ -38,6 +38,11 @@ SIMULATOR_TOLD(void tell_warpgroup_product(const tensor_cores::WarpgroupTile&, u
 SIMULATOR_TOLD(void tell_warpgroup_fence())
 SIMULATOR_TOLD(void tell_warpgroup_commit())
 SIMULATOR_TOLD(void tell_pair_dealloc(const char* file, int line))
+// A block gets columns of tensor memory, or frees them. And something uses those of something else
+// that is under way: both by their names, files and lines.
+SIMULATOR_TOLD(void tell_tensor_columns(uint32_t first, bool is_freed, const char*, int))
+SIMULATOR_TOLD(void tell_tensor_conflict(const char*, const char*, int, const char*, const char*,
+                                         int))
 SIMULATOR_TOLD(void tell_warpgroup_wait(unsigned, const char*, int))
 SIMULATOR_TOLD(void tell_registers(unsigned, bool, const char*, int))
 #undef SIMULATOR_TOLD

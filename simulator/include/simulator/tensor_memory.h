@@ -69,7 +69,22 @@ struct TensorOperation {
     const char* file;
     int line;
 };
+inline const char* name_of(const TensorOperation& operation) {
+    constexpr const char* names[] = {"tcgen05.mma", "tcgen05.cp", "tcgen05.shift"};
+    return names[operation.kind];
+}
 SIMULATOR_EXPORT void ask(const TensorOperation& operation);
+
+// What is under way in the same columns of tensor memory: nobody has waited for it. Without `file`,
+// nothing is.
+struct Conflict {
+    const char* what;
+    const char* file;
+    int line;
+};
+SIMULATOR_EXPORT Conflict conflict_of(const TensorAccess& access, int count);
+SIMULATOR_EXPORT Conflict conflict_of(const TensorOperation& operation);
+SIMULATOR_EXPORT Conflict conflict_of(uint32_t first, uint32_t count);  // of any use
 // What a barrier is told when all that the thread has asked for so far is done.
 SIMULATOR_EXPORT BulkCopy completion();
 

@@ -23,7 +23,7 @@ struct Scale {
 Scale scale_of(uint32_t byte, bool is_ue4m3) {
     if (!is_ue4m3) return {8, int(byte) - 127, byte == 0xff};
     const int size = byte & 0x7f, exponent = size >> 3;
-    return {size & 7 | (exponent ? 8 : 0), std::max(exponent, 1) - 7, size == 0x7f};
+    return {(size & 7) | (exponent ? 8 : 0), std::max(exponent, 1) - 7, size == 0x7f};
 }
 
 // Those of all lines, by groups.

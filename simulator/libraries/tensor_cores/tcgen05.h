@@ -331,7 +331,95 @@ void carry_out_completion(const BulkCopy& it) {
     for (; asked.done < it.words[1]; asked.done++) carry_out(block, asked.operations[asked.done]);
 }
 
+// ---- What is under way
+
+struct ColumnRange {
+    uint32_t first, count;
+    bool meets(const ColumnRange& other) const {
+        return first < other.first + other.count && other.first < first + count;
+    }
+};
+using ColumnRanges = std::vector<ColumnRange>;
+
+bool meet(const ColumnRanges& some, const ColumnRanges& others) {
+    for (const ColumnRange& range : some)
+        for (const ColumnRange& other : others)
+            if (range.meets(other)) return true;
+    return false;
+}
+
+ColumnRanges columns_of(const TensorAccess& access, int count) {
+    const bool is_wide = access.shape == Shape::Lanes16x64 || access.shape == Shape::Lanes16x128 ||
+                         access.shape == Shape::Lanes16x256;
+    const uint32_t first = access.address & 0xffff, width = access.is_packed ? 2 : 1;
+    const uint32_t columns = uint32_t(count) * (is_wide ? 2 : 1) * width;
+    ColumnRanges found{{first, columns}};
+    if (access.shape == Shape::Lanes16x32x2) found.push_back({first + access.split, columns});
+    return found;
+}
+
+ColumnRanges written_by(const TensorOperation& it) {
+    const uint32_t first = it.to & 0xffff;
+    if (it.kind == TensorOperation::Copy) return {{first, it.bytes / 4u}};
+    if (it.kind == TensorOperation::Shift) return {{first, 8}};
+    const uint32_t m = (it.instruction >> 24 & 31) * 16, n = (it.instruction >> 17 & 63) * 8;
+    return {{first, it.blocks == 2 && m == 128 ? n / 2 : n}};
+}
+
+ColumnRanges read_by(const TensorOperation& it) {
+    if (it.kind != TensorOperation::Product) return {};
+    ColumnRanges found;
+    if (it.a_in_memory) found.push_back({uint32_t(it.a) & 0xffff, 8});
+    const uint32_t n = (it.instruction >> 17 & 63) * 8;
+    if (it.scales) {
+        found.push_back({it.scales_of_a & 0xffff, 4});
+        found.push_back({it.scales_of_b & 0xffff, (n + 31) / 32});
+    }
+    return found;
+}
+
+// Of the running block: an operation that is under way and writes these columns, or, for who
+// writes, reads them. Operations come in their order: among themselves they wait for nobody.
+Conflict operation_in(TensorMemory& memory, const ColumnRanges& columns, bool writes) {
+    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
+    for (const auto& [rank, asked] : memory.asked) {
+        for (size_t i = asked.done; i < asked.operations.size(); i++) {
+            const TensorOperation& it = asked.operations[i];
+            if (meet(columns, written_by(it)) || (writes && meet(columns, read_by(it))))
+                return {name_of(it), it.file, it.line};
+        }
+    }
+    return {};
+}
+
+// A load or a store of a warp that is under way in columns that are written, or, of stores, read.
+Conflict access_in(TensorMemory& memory, const ColumnRanges& written, const ColumnRanges& read) {
+    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
+    for (const auto& [rank, asked] : memory.asked) {
+        for (const PendingAccess& it : asked.accesses) {
+            const ColumnRanges columns = columns_of(it.access, it.count());
+            if (meet(columns, written) || (it.access.is_store && meet(columns, read)))
+                return {it.access.is_store ? "tcgen05.st" : "tcgen05.ld", it.access.file,
+                        it.access.line};
+        }
+    }
+    return {};
+}
+
 }  // namespace
+
+Conflict conflict_of(const TensorAccess& access, int count) {
+    return operation_in(memory_of(running_block()), columns_of(access, count), access.is_store);
+}
+Conflict conflict_of(const TensorOperation& operation) {
+    return access_in(memory_of(running_block()), written_by(operation), read_by(operation));
+}
+Conflict conflict_of(uint32_t first, uint32_t count) {
+    TensorMemory& memory = memory_of(running_block());
+    const ColumnRanges columns{{first & 0xffff, count}};
+    const Conflict found = operation_in(memory, columns, true);
+    return found.file ? found : access_in(memory, columns, columns);
+}
 
 void ask(const TensorOperation& operation) {
     const Block& block = running_block();

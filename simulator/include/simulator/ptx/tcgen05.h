@@ -11,6 +11,16 @@ using tensor_cores::Shape;
 using tensor_cores::TensorOperation;
 using tensor_cores::Unpacking;
 
+// Under check, whether what it uses of tensor memory is under way.
+template <class... Use>
+SIMULATOR_INLINE void tell_conflict(const char* what, const char* file, int line,
+                                    const Use&... use) {
+#if defined(__SANITIZE_THREAD__)
+    const tensor_cores::Conflict found = tensor_cores::conflict_of(use...);
+    if (found.file) tell_tensor_conflict(what, file, line, found.what, found.file, found.line);
+#endif
+}
+
 inline tensor_cores::Allocation columns(uint32_t address, uint32_t count,
                                         void (*run)(Meeting* const*, uint32_t), const char* what,
                                         const char* file, int line) {
@@ -30,7 +40,10 @@ inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
     for (;;) {
         const auto mine = columns(0, count, tensor_cores::allocate, what, file, line);
         if (mine.is_granted) {
-            if (mine.is_first) *reinterpret_cast<uint32_t*>(to) = mine.address;
+            if (mine.is_first) {
+                *reinterpret_cast<uint32_t*>(to) = mine.address;
+                tell_tensor_columns(mine.address, false, file, line);
+            }
             Meeting written{[](Meeting* const*, uint32_t) {}};
             return meet(written, what, file, line);
         }
@@ -39,7 +52,11 @@ inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
 }
 // blocks: that free it together, with a cta_group of 2.
 inline void tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULATOR_CALLER) {
-    if (blocks == 2 && current->rank % 32 == 0) tell_pair_dealloc(file, line);
+    if (current->rank % 32 == 0) {
+        if (blocks == 2) tell_pair_dealloc(file, line);
+        tell_conflict("tcgen05.dealloc", file, line, address, count);
+        tell_tensor_columns(address & 0xffff, true, file, line);
+    }
     columns(address, count, tensor_cores::deallocate, "tcgen05.dealloc", file, line);
     if (current->tracked) current->wake_parked();
 }
@@ -58,7 +75,9 @@ inline void tensor_wait(bool of_stores, SIMULATOR_CALLER) {
 template <int count>
 void tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
                  void* const (&registers)[count], SIMULATOR_CALLER) {
-    tensor_cores::ask({shape, false, is_packed, address, split, file, line}, registers, count);
+    const tensor_cores::TensorAccess access{shape, false, is_packed, address, split, file, line};
+    if (current->rank % 32 == 0) tell_conflict("tcgen05.ld", file, line, access, count);
+    tensor_cores::ask(access, registers, count);
     if (!late) tensor_wait(false, file, line);
 }
 template <int count>
@@ -66,12 +85,15 @@ void tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
                   const uint32_t (&values)[count], SIMULATOR_CALLER) {
     void* registers[count];
     for (int i = 0; i < count; i++) registers[i] = const_cast<uint32_t*>(&values[i]);
-    tensor_cores::ask({shape, true, is_packed, address, split, file, line}, registers, count);
+    const tensor_cores::TensorAccess access{shape, true, is_packed, address, split, file, line};
+    if (current->rank % 32 == 0) tell_conflict("tcgen05.st", file, line, access, count);
+    tensor_cores::ask(access, registers, count);
 }
 
 inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
     operation.file = file;
     operation.line = line;
+    tell_conflict(tensor_cores::name_of(operation), file, line, operation);
     tensor_cores::ask(operation);
 }
 

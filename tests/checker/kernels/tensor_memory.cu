@@ -1,0 +1,115 @@
+// Mistakes with tensor memory.
+#include "tensor_memory.cuh"
+
+__global__ void never_freed_kernel(float* y) {
+    __shared__ unsigned columns;
+    if (threadIdx.x < 32) allocate(&columns, 32);  // BUG never_freed: tensor memory kept
+    __syncthreads();
+    y[threadIdx.x] = columns;
+}
+extern "C" void never_freed(const float* x, float* y, int) {
+    never_freed_kernel<<<1, threads>>>(y);
+}
+
+__global__ void read_before_the_wait_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    __syncthreads();
+    LOAD(word, columns);  // BUG read_before_the_wait: tensor memory in use
+    loaded();
+    wait_at(&barrier, 0);
+    y[threadIdx.x] = word;
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 32);
+}
+extern "C" void read_before_the_wait(const float* x, float* y, int) {
+    read_before_the_wait_kernel<<<1, threads>>>(y);
+}
+
+// The barrier of the first product says nothing of the second one.
+__global__ void read_after_the_first_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) {
+        multiply(columns, tile), commit_to(&barrier);
+        multiply(columns, tile);
+    }
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);  // BUG read_after_the_first: tensor memory in use
+    loaded();
+    y[threadIdx.x] = word;
+    before();
+    __syncthreads();
+    if (threadIdx.x == 0) commit_to(&barrier);
+    wait_at(&barrier, 1);
+    if (threadIdx.x < 32) deallocate(columns, 32);
+}
+extern "C" void read_after_the_first(const float* x, float* y, int) {
+    read_after_the_first_kernel<<<1, threads>>>(y);
+}
+
+// Accumulators that overlap: the second one begins within the first.
+__global__ void overlapping_accumulators_kernel(float* y) {
+    BEGIN(64)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    if (threadIdx.x == 0) multiply(columns + 16, tile), commit_to(&barrier);
+    __syncthreads();
+    LOAD(word, columns + 24);  // BUG overlapping_accumulators: tensor memory in use
+    loaded();
+    y[threadIdx.x] = word;
+    wait_at(&barrier, 1);
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 64);
+}
+extern "C" void overlapping_accumulators(const float* x, float* y, int) {
+    overlapping_accumulators_kernel<<<1, threads>>>(y);
+}
+
+__global__ void loads_not_waited_for_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        multiply(columns, tile);  // BUG loads_not_waited_for: tensor memory in use
+        commit_to(&barrier);
+    }
+    loaded();
+    y[threadIdx.x] = word;
+    wait_at(&barrier, 1);
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 32);
+}
+extern "C" void loads_not_waited_for(const float* x, float* y, int) {
+    loads_not_waited_for_kernel<<<1, threads>>>(y);
+}
+
+__global__ void freed_too_early_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 32);  // BUG freed_too_early: tensor memory in use
+    y[threadIdx.x] = word;
+}
+extern "C" void freed_too_early(const float* x, float* y, int) {
+    freed_too_early_kernel<<<1, threads>>>(y);
+}
+
+__global__ void written_under_a_product_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    __syncthreads();
+    STORE(columns + 31, word);  // BUG written_under_a_product: tensor memory in use
+    stored();
+    wait_at(&barrier, 0);
+    y[threadIdx.x] = word;
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 32);
+}
+extern "C" void written_under_a_product(const float* x, float* y, int) {
+    written_under_a_product_kernel<<<1, threads>>>(y);
+}
