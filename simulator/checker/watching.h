@@ -331,7 +331,8 @@ void Recorder::look_at_skips(const Block& at) {
     }
 }
 
-// Lanes of one warp: some wait in the body of an if, and others have not entered it, and have ended.
+// Lanes of one warp: some wait in the body of an if, and others have not entered it, and have
+// ended.
 void Recorder::look_at_skipped_bodies(const Block& at) {
     for (unsigned rank = 0; rank < at.size; rank++) {
         const uint32_t alive = at.warps[rank / warp_size].alive;

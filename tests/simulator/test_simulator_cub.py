@@ -128,6 +128,10 @@ def test_the_device_counts(run):
     assert torch.equal(run("whole_histogram", x, 8), wanted.int())
 
 
+def test_traits_give_the_order_of_keys(run):
+    assert run("traits", numbers(1), 4).tolist() == [1, 1, 1, 1]
+
+
 def test_a_graph_holds_an_algorithm(run):
     x = numbers(100, 1, 3)
     total = int(x.sum())

@@ -2,4 +2,5 @@
 #pragma once
 #include "../simulator/cub/block_sort.h"
 #include "../simulator/cub/device.h"
+#include "../simulator/cub/traits.h"
 #include "../simulator/cub/warp_memory.h"

@@ -1,2 +1,2 @@
 #pragma once
-#include "../simulator/cub/util.h"
+#include "../simulator/cub/traits.h"

@@ -1,4 +1,5 @@
 // CUB's collectives of warps and blocks, and its device-wide algorithms.
+#include <cuda_fp16.h>
 #include <cub/cub.cuh>
 
 struct Larger {
@@ -251,4 +252,31 @@ extern "C" cudaError_t run_whole_of_nothing(const int*, int* y, int n) {
     size_t bytes = 1;
     cub::DeviceReduce::Sum(storage, bytes, static_cast<const int*>(nullptr), y, n);  // READS
     return cudaDeviceSynchronize();
+}
+
+struct Pair {
+    int first, second;
+};
+static_assert(!cub::Traits<Pair>::PRIMITIVE);
+static_assert(cub::Traits<const float>::CATEGORY == cub::FLOATING_POINT);
+
+// Whether a < b in the order of a radix sort, and both come back from there.
+template <class T>
+__device__ bool is_in_order(T a, T b) {
+    using Traits = cub::Traits<T>;
+    typename Traits::UnsignedBits of_a, of_b;
+    memcpy(&of_a, &a, sizeof a);
+    memcpy(&of_b, &b, sizeof b);
+    const auto key_a = Traits::TwiddleIn(of_a), key_b = Traits::TwiddleIn(of_b);
+    return key_a < key_b && Traits::TwiddleOut(key_a) == of_a && Traits::TwiddleOut(key_b) == of_b;
+}
+__global__ void traits(int* y) {
+    y[0] = is_in_order(-3, 2) && is_in_order(-3, -2) && is_in_order<signed char>(-3, 5);
+    y[1] = is_in_order(3u, 4000000000u) && is_in_order<unsigned char>(3, 200);
+    y[2] = is_in_order(-3.f, 2.f) && is_in_order(-3.f, -2.f) && is_in_order(-1e300, 0.5);
+    y[3] = is_in_order(__float2half(-2.f), __float2half(-1.f));
+}
+extern "C" cudaError_t run_traits(const int*, int* y, int) {
+    traits<<<1, 1>>>(y);
+    return cudaGetLastError();
 }
