@@ -16,6 +16,7 @@ template <class T, int columns, int rows_per_unit>
 __global__ void WGMMA_KERNEL(kWarpgroup)
     matmul_split_k_reduce(Product<T> p, TileScheduler scheduler, SplitK split_k) {
 #if HAS_WGMMA
+    launch_dependents();
     constexpr int kPieces = columns / (kChunk * rows_per_unit), kThreads = kConsumers * kWarpgroup;
     constexpr int kOfHalf = kChunk / 2;  // accumulators of a thread
     alignas(kTileAlign) __shared__ EpilogueBuffers buffers;

@@ -2,6 +2,7 @@
 // stages of a pipeline in shared memory, and tensor cores read their operands from there.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "matmul_epilogue.cuh"
 #include "stages.cuh"
 
@@ -346,11 +347,13 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     const int steps = int(ceil_div<int64_t>(p.depth, kTileDepth));
     const int group = warpgroup_number();
     const int thread = threadIdx.x % kWarpgroup;
+    launch_dependents();
     if (threadIdx.x == 0) {
         init_pipeline(shared, kConsumers / kPingPongTiles * kPair);
         for (Mbarrier& barrier : shared.order_barrier) barrier.init();
     }
     pair.begin();
+    grid_dependency_wait();
 
     const int count = Plan::kSplitK ? work_units : scheduler.places();
     // Finds a work unit. That takes several dependent divisions, so the producer does it and passes
@@ -521,8 +524,8 @@ bool launch_plan(const Product<T>& p, int group_rows, cudaStream_t stream, Split
     const TileScheduler scheduler(grid, Plan::kPair, group_rows);
     const int work_units = split_k.work_units(scheduler.places());
     const int pairs = smaller(work_units, multiprocessors() / Plan::kPair);
-    launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
-                    Plan::kBytes, stream, maps, p, scheduler, split_k, work_units);
+    launch_secondary(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), dim3(Plan::kThreads),
+                     Plan::kBytes, stream, maps, p, scheduler, split_k, work_units);
     return true;
 }
 
@@ -539,15 +542,15 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// The widths of a tile. 96 and 192, which are not made of boxes of 64, are for a w by row and a
-// plain epilogue.
+// The widths of a tile. 96 and 192, whose halves are not made of boxes of 64, are for a w by row
+// and not for swiglu.
 constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
 
 template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
     if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // each half would be half a box
-    return columns % 128 == 0 || (is_plain(p) && p.w.col == 1);
+    return columns % 128 == 0 || (p.act != kSwiglu && p.w.col == 1);
 }
 
 // The time of one step of k by width of the tile, relative to 256 columns. Narrow tiles cost more
@@ -588,10 +591,8 @@ bool launch_best_tiles(const Product<T>& p, int group_rows, cudaStream_t stream)
             best = columns;
     if (best == 64) return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, group_rows, stream);
     if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, group_rows, stream);
-    if constexpr (!fused) {
-        if (best == 96) return launch_plan<Plan<T, 96, 1, false>>(p, group_rows, stream);
-        if (best == 192) return launch_plan<Plan<T, 192, 1, true>>(p, group_rows, stream);
-    }
+    if (best == 96) return launch_plan<Plan<T, 96, 1, false>>(p, group_rows, stream);
+    if (best == 192) return launch_plan<Plan<T, 192, 1, true, 1, fused>>(p, group_rows, stream);
     return launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, group_rows, stream);
 }
 

@@ -164,16 +164,19 @@ def test_few_rows_of_several_warpgroups(rows: int, of_pair: int, fewer: int, act
     judge(case(VERSIONS[-1], act=act, residual=None), rows, units, 1032)
 
 
+PLAIN = {"bias": None, "residual": None}
+
+
 @pytest.mark.parametrize("columns", [96, 192])
-def test_tiles_of_as_many_columns_as_fill_a_round(columns: int):
+@pytest.mark.parametrize("ends", [PLAIN, {"act": "gelu"}, {"act": "silu", "bias": None}], ids=str)
+def test_tiles_of_as_many_columns_as_fill_a_round(ends: dict[str, object], columns: int):
     units = multiprocessors() // 2 * columns - 8
-    judge_by_column(case(VERSIONS[-1], scale=0.75, **PLAIN), 136, units, 136)
+    judge_by_column(case(VERSIONS[-1], scale=0.75, **ends), 136, units, 136)
 
 
 # ---- a depth in parts, where there are fewer tiles than multiprocessors; x is by column, for few
 # rows that are not have another kernel
 
-PLAIN = {"bias": None, "residual": None}
 ENDS = [PLAIN, {"residual": None}, {"act": "gelu"}, {"act": "swiglu", "residual": None}]
 
 
