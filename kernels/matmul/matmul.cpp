@@ -11,6 +11,7 @@ cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t st
 template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
                                  int64_t act, cudaStream_t stream);
+bool matmul_prefers_unaligned(int64_t rows, int64_t wide);
 int64_t matmul_shares(int64_t rows, int64_t cols);
 template <class T>
 cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
@@ -86,15 +87,13 @@ std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
 }
 
 // t [..., rows, cols] as matrices, or as one of all its rows. What has no neighbours in memory
-// along rows nor along columns is copied; and so is what has rows, or columns, that do not begin on
-// multiples of 16 bytes, as tensor cores read them, if `aligned`.
+// along rows nor along columns is copied.
 struct Matrices {
     Tensor t;
     bool one;
     int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride = 1, col_stride = 1;
 
-    Matrices(const Tensor& given, bool one, bool aligned)
-        : t(given), one(one), cols(given.size(-1)) {
+    Matrices(const Tensor& given, bool one) : t(given), one(one), cols(given.size(-1)) {
         const int64_t leading = t.dim() - (one ? 1 : 2);
         int64_t many = 1;
         for (int64_t i = 0; i < leading; ++i) many *= t.size(i);
@@ -105,10 +104,14 @@ struct Matrices {
             t = torch::stable::contiguous(torch::stable::clone(t));
             find_strides();
         }
-        if (aligned && !begins_on_vectors()) {
-            t = spread();
-            find_strides();
-        }
+    }
+
+    // Copies what has rows, or columns, that do not begin on multiples of 16 bytes, as most kernels
+    // with tensor cores read them.
+    void align() {
+        if (t.numel() == 0 || begins_on_vectors()) return;
+        t = spread();
+        find_strides();
     }
 
     bool find_strides() {
@@ -148,6 +151,13 @@ struct Matrices {
     }
 };
 
+// Whether a kernel reads w, and x, wherever their rows begin.
+bool is_read_unaligned(const Matrices& x, const Matrices& w, int64_t version) {
+    return version == MatmulVersion::kStores && x.t.element_size() == 2 && x.col_stride == 1 &&
+           w.col_stride == 1 && w.t.numel() > 0 && !w.begins_on_vectors() &&
+           matmul_prefers_unaligned(x.rows, w.rows);
+}
+
 // ---- forward
 
 // z: null, or where scale * x w^T + bias goes. into: null, or what is to become y.
@@ -173,7 +183,11 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     if (y.numel() == 0) return y;
     const bool tensor_cores = version >= MatmulVersion::kMma && has_tensor_cores(x),
                one = is_for_all(w);
-    const Matrices of_x(x, one, tensor_cores), of_w(w, one, tensor_cores);
+    Matrices of_x(x, one), of_w(w, one);
+    if (tensor_cores && !is_read_unaligned(of_x, of_w, version)) {
+        of_x.align();
+        of_w.align();
+    }
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         Product<T> product = {

@@ -138,6 +138,8 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
         return version >= MatmulVersion::kMma && !has_few_tiles(p) && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
+            if (!reads_in_vectors(p.w) && launch_few_rows_unaligned<T>(p, p.batch, stream))
+                return true;
             if (p.rows <= 8 && few_rows_config(p).units == 64 &&
                 launch_few_rows_mma<T, T, false>(p, p.batch, stream))
                 return true;
@@ -172,6 +174,8 @@ int64_t matmul_copies(const Product<T>& p, int64_t version) {
     }
     return 0;
 }
+
+bool matmul_prefers_unaligned(int64_t rows, int64_t wide) { return prefers_unaligned(rows, wide); }
 
 template <class T>
 cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream) {

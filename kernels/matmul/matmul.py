@@ -45,7 +45,7 @@ def matmul(
     (float64 where y has more tiles than the GPU has multiprocessors), which read rows of x and w,
     or their columns, that begin on multiples of 16 bytes. An x or w whose rows begin elsewhere, as
     those of an odd number of elements do, is copied for that, into memory of its own size that is
-    free again after the call; no other is copied.
+    free again after the call; no other is copied, nor are a large w and up to 16 rows of x.
 
     tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
     by tensor cores, too, in every version from "mma" on; gradients likewise. On GPUs of compute

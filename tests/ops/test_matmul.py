@@ -58,6 +58,22 @@ def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, i
 
 
 @each_type
+@pytest.mark.parametrize("act", ["gelu", "swiglu"])
+@pytest.mark.parametrize("shape", [(1, 67, 301), (13, 66, 550)], ids=str)
+def test_few_rows_that_begin_anywhere(shape: tuple[int, int, int], act: str, dtype: torch.dtype):
+    judge(case(VERSIONS[-1], act=act), *shape, dtype=dtype)
+
+
+def test_few_rows_that_begin_anywhere_read_no_neighbours():
+    """Outside of the rows is NaN, and they begin on addresses that are odd in elements."""
+    for cols in (37, 38, 40):
+        x, w = (torch.full((rows, cols + 3), torch.nan).bfloat16() for rows in (5, 72))
+        x, w = x[:, 1 : cols + 1], w[:, 1 : cols + 1]
+        x.normal_(), w.normal_()
+        torch.testing.assert_close(matmul(x, w), x @ w.T, rtol=0.02, atol=0.1)
+
+
+@each_type
 @each_version
 @pytest.mark.parametrize("rows", [40, 264])
 def test_into_a_matrix_that_there_is(version: str, rows: int, dtype: torch.dtype):
