@@ -1,4 +1,4 @@
-"""python -m jitload: build, run, resources, sass, ptx, ship, doctor, prune."""
+"""python -m jitload: build, run, debug, resources, sass, ptx, ship, doctor, prune."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+import simulator
 from jitloader import arguments, derivatives, programs, runtime
 from jitloader.arguments import recipe_of
 from jitloader.building import ensure
@@ -97,6 +98,35 @@ def run(words: list[str]) -> int:
         return 128 + signal.SIGINT
     print(f"{program.name} {ran}", file=sys.stderr)
     return ran.exit_status
+
+
+def debug(words: list[str]) -> int:
+    """Build a file that has a main(), and open gdb on it; simulator/gdb_commands.py says more."""
+    announce(False)
+    try:
+        gdb = shutil.which("gdb")
+        if not gdb:
+            raise MissingTool("gdb is not found, which the debugger is: Debian: apt install gdb")
+        line = programs.ProgramLine.parse(words)
+        if not line.sources:
+            raise ValueError("wanted is python -m jitload debug FILE.cu [MORE] [-- ARGUMENTS]")
+        # Instrumented, its blocks run one after another, and its threads wait in functions.
+        program = programs.Program(
+            *line.sources, target="cpu", flags=line.flags, check=True, debug=True
+        )
+        command = program.command(line.arguments)
+    except (CompileError, MissingTool, OSError, TypeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return programs.NOT_BUILT
+    quietly = ["-q", "-iex", "set auto-load python-scripts off"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is gdb's
+    try:
+        return subprocess.call(
+            [gdb, *quietly, "-x", str(simulator.GDB_COMMANDS), "--args", *command],
+            env=program.environment(),
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def resources(name: str) -> int:
@@ -275,6 +305,12 @@ def main(arguments: list[str] | None = None) -> int:
         "run", help=run.__doc__.splitlines()[0], usage=f"python -m jitload run {_USAGE}"
     )
     runner.add_argument("words", nargs="*")
+    debugger = commands.add_parser(
+        "debug",
+        help=debug.__doc__.splitlines()[0],
+        usage="python -m jitload debug FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]",
+    )
+    debugger.add_argument("words", nargs="*")
     shower = commands.add_parser("resources", help=resources.__doc__)
     shower.add_argument("name", metavar="NAME", help="an op in kernels/")
     for language in ("sass", "ptx"):
@@ -290,6 +326,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["run"] and words[1:2] not in (["-h"], ["--help"]):
         return run(words[1:])
+    if words[:1] == ["debug"] and words[1:2] not in (["-h"], ["--help"]):
+        return debug(words[1:])
     if words[:1] == ["ship"]:  # whose options the lab knows
         return ship(words[1:])
     options = vars(parser.parse_args(words))

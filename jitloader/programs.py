@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -84,6 +84,8 @@ class Ran:
 class Program:
     """Sources with a main(), built for this target: `jitload.load` says what the arguments are.
 
+    check: instrumented, so that blocks run one after another.
+
     Raises:
         CompileError: it does not compile.
         FileNotFoundError: there is no such source.
@@ -98,9 +100,11 @@ class Program:
         flags: Iterable[str] = (),
         include: Iterable[str | os.PathLike[str]] = (),
         debug: bool | None = None,
+        check: bool = False,
     ):
         with tracebacks.hidden():
             recipe = recipe_of(sources, None, target, flags, include, debug, program=True)
+            recipe = replace(recipe, check=check)
             require_main(recipe)
             if recipe.target == "cuda" and not torch.cuda.is_available():
                 raise MissingTool(
@@ -112,7 +116,7 @@ class Program:
                 runtime.build_beside()
             self.build: Build = ensure(recipe)
             if recipe.target == "cpu":
-                runtime.libraries(self.build)  # which are built now, if they are not yet
+                runtime.libraries(self.build, check)  # which are built now, if they are not yet
 
     @property
     def name(self) -> str:
@@ -123,7 +127,9 @@ class Program:
         if not self.build.library.exists():  # another process has just pruned it
             self.build = ensure(self.recipe)
         Cache.here().use(self.build.folder)
-        needed = runtime.libraries(self.build) if self.recipe.target == "cpu" else []
+        needed = (
+            runtime.libraries(self.build, self.recipe.check) if self.recipe.target == "cpu" else []
+        )
         named = f"./{self.recipe.sources[0].stem}"
         paths = [str(path) for path in (*needed, self.build.library)]
         return [sys.executable, "-I", "-S", str(_RUNNER), *paths, "--", named, *arguments]

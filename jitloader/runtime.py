@@ -49,13 +49,16 @@ def _recipe_of(source: Path) -> Recipe:
     return recipe(f"simulator_{source.stem}", source)
 
 
-def libraries(program: Build) -> list[Path]:
+def libraries(program: Build, checked: bool = False) -> list[Path]:
     """What a program for the CPU needs opened before it, for all to use, in this order.
+
+    checked: it is instrumented.
 
     Raises:
         CompileError: one does not compile here.
     """
-    needed = [_runtime(), *map(_build_of, program.libraries)]
+    checkers = [_built(checker_recipe())] if checked else []
+    needed = [_runtime(), *checkers, *map(_build_of, program.libraries)]
     return [build.library for build in needed]
 
 

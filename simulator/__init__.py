@@ -19,6 +19,7 @@ from pathlib import Path
 __all__ = [
     "CHECKER",
     "CHECK_LINK_FLAGS",
+    "GDB_COMMANDS",
     "INCLUDE",
     "LIBRARIES",
     "LIBRARY_LINK_FLAGS",
@@ -33,6 +34,7 @@ __all__ = [
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
 CHECKER = Path(__file__).with_name("checker.cpp")
+GDB_COMMANDS = Path(__file__).with_name("gdb_commands.py")  # for `python -m jitload debug`
 TRACER = Path(__file__).with_name("tracer.cpp")
 _LIBRARIES = Path(__file__).with_name("libraries")
 # What carries out the functions that a header declares, by that header's name in INCLUDE.

@@ -288,7 +288,7 @@ class Code:
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             simulators = simulator.compile_flags(clang, recipe.sources)
-            return [*language, *simulators, *cxx, *debug, *check], []
+            return [*language, *simulators, *cxx, *check, *debug], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)

@@ -1,0 +1,104 @@
+"""`python -m jitload debug`: gdb on a program that runs on the simulator."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = """\
+#include <cassert>
+#include <cstdio>
+#include <cuda_fp16.h>
+__device__ float twice(float v) {
+    float w = 2 * v;
+    return w;
+}
+__global__ void kernel(float* y, int n) {
+    __shared__ float tile[32];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __half h = __float2half(i / 4.0f);
+    tile[threadIdx.x] = twice(i);
+    __syncthreads();
+    float other = tile[31 - threadIdx.x];
+    dim3 extent(1, 2, 3);
+    assert(i < n);
+    y[i] = other + float(h) + extent.x;
+}
+int main(int count, char** arguments) {
+    float* y;
+    cudaMallocManaged(&y, 1024);
+    kernel<<<2, 32>>>(y, count > 1 ? 60 : 64);
+    printf("ended: %s\\n", cudaGetErrorString(cudaDeviceSynchronize()));
+}
+"""
+
+needs_gdb = pytest.mark.skipif(
+    not shutil.which("gdb") or sys.platform != "linux", reason="needs gdb, which Debian has"
+)
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    place = tmp_path / "mine.cu"
+    place.write_text(SOURCE)
+    return place
+
+
+def debugged(source: Path, *commands: str, arguments: tuple[str, ...] = ()) -> str:
+    """What gdb says to these commands, from the program's start on."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "jitload", "debug", str(source), *arguments],
+        input="\n".join([*commands, "kill", "quit", ""]),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=ROOT,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@needs_gdb
+def test_one_thread_of_one_block_stops_and_goes_on_by_itself(source):
+    said = debugged(
+        source,
+        "break mine.cu:12 block 1,0,0 thread 3,0,0",
+        "run",
+        *("print threadIdx.x", "print blockIdx.x * 100 + blockDim.x", "print h", "print i"),
+        *("next", "print tile[3]", "next", "print threadIdx.x", "next", "print other"),
+        *("next", "print extent", "info breakpoints"),
+    )
+    printed = re.findall(r"\$\d+ = (.*)", said)
+    assert printed[:7] == ["3", "132", "8.75", "35", "70", "3", "120"]
+    assert "y = 2" in said
+    assert "breakpoint already hit 1 time\n" in said
+    assert "block (1, 0, 0), thread (3, 0, 0)" in said
+
+
+@needs_gdb
+def test_an_assertion_stops_at_its_line_with_the_users_frames_alone(source):
+    said = debugged(source, "run", "bt", "print i", arguments=("--", "more"))
+    assert "block (1, 0, 0), thread (31, 0, 0)" in said
+    frames = re.findall(r"^#\d+ .*", said, re.MULTILINE)
+    assert len(frames) == 1
+    assert "kernel" in frames[0]
+    assert "mine.cu:16" in frames[0]
+    assert "$1 = 63" in said
+
+
+def test_without_gdb_one_line_says_how_to_get_it(source, tmp_path):
+    (tmp_path / "bin").mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-m", "jitload", "debug", str(source)],
+        env={**os.environ, "PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert ran.returncode == 125
+    assert ran.stderr == "gdb is not found, which the debugger is: Debian: apt install gdb\n"
