@@ -58,6 +58,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     figure     what is drawn of them
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
     auditor    which traps an op falls into: `audit`
+    judge      kernels that others wrote, in a sandbox: `python -m lab judge`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
     watcher    a kernel, followed as its files are saved: `live`, `python -m lab watch`

@@ -1,5 +1,6 @@
-"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `trace FILE.cu`: see `lab.watcher.terminal`,
-`lab.auditor.command` and `lab.tracer.program`.
+"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `judge TASK FILE...`, `trace FILE.cu` and `mcp`:
+see `lab.watcher.terminal`, `lab.auditor.command`, `lab.judge.command` and `server`, and
+`lab.tracer.program`.
 """
 
 import importlib
@@ -10,6 +11,8 @@ COMMANDS = {
     "watch": "lab.watcher.terminal:watch",
     "audit": "lab.auditor.command:main",
     "trace": "lab.tracer.program:trace",
+    "judge": "lab.judge.command:main",
+    "mcp": "lab.judge.server:main",
 }
 
 

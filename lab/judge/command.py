@@ -1,0 +1,94 @@
+"""`python -m lab judge TASK FILE...`: judge submissions, several side by side.
+
+    python -m lab judge layer_norm mine.cu --json
+    python -m lab judge my_task.py submissions/*.cu --seed 7 --jobs 4
+    python -m lab judge layer_norm --signature
+
+It exits with 0 where all are accepted, 1 where one is not, 2 for wrong use, 3 where the judge
+itself failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lab.judge.run import CASES, MEMORY, SECONDS, Verdict, judge
+from lab.judge.sandbox import Sandbox
+from lab.judge.task import Task
+
+OK, FOUND, WRONG_USE, FAILED = 0, 1, 2, 3
+
+
+def main(words: list[str]) -> int:
+    """Carry out `judge`; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lab judge", description="Judge CUDA C++ that somebody else wrote."
+    )
+    parser.add_argument("task", help="an op of reference.py, or a file with one @op")
+    parser.add_argument("files", nargs="*", metavar="FILE.cu")
+    parser.add_argument("--signature", action="store_true", help="print what a file has to define")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=CASES, help="calls for each file")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that one call may take")
+    parser.add_argument("--memory", type=int, default=MEMORY >> 20, help="MiB for each process")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files side by side")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a file")
+    try:
+        given = parser.parse_args(words)
+    except SystemExit as stop:
+        return WRONG_USE if stop.code else OK
+    try:
+        task = Task.of(given.task)
+        missing = [it for it in given.files if not Path(it).is_file()]
+        if missing or not (given.files or given.signature):
+            raise ValueError(f"there is no file {missing[0]}" if missing else "which file? FILE.cu")
+    except (ValueError, OSError, SyntaxError) as error:
+        print(f"judge: {error}", file=sys.stderr)
+        return WRONG_USE
+    if given.signature:
+        print(task.signature())
+        return OK
+
+    def one(file: str) -> Verdict:
+        return judge(
+            *(task, file),
+            seed=given.seed,
+            cases=given.cases,
+            seconds=given.seconds,
+            memory=given.memory << 20,
+        )
+
+    try:
+        with ThreadPoolExecutor(max(1, given.jobs)) as jobs:
+            verdicts = list(jobs.map(one, given.files))
+    except Exception:
+        traceback.print_exc()
+        return FAILED
+    for it in verdicts if given.json else ():
+        print(json.dumps(it.as_dict()))
+    if not given.json:
+        print("\n".join(map(str, verdicts)))
+        if len(verdicts) > 1:
+            print(_table(verdicts))
+        if missing := Sandbox.here().missing:
+            print(f"not enforced here: {'; '.join(missing)}")
+    return OK if all(it.accepted for it in verdicts) else FOUND
+
+
+def _table(verdicts: list[Verdict]) -> str:
+    """A line for each file."""
+    width = max(len(it.submission) for it in verdicts)
+    lines = ["", f"{'file':<{width}}  verdict   stage   calls  traffic  first finding"]
+    for it in verdicts:
+        last = it.traffic[-1] if it.traffic else None
+        traffic = f"{last['fetched'] / last['floor']:.2f}" if last else "-"
+        first = it.findings[0]["kind"] if it.findings else ""
+        cells = f"{it.verdict}  {it.stage:<6} {it.cases:>6} {traffic:>8}  {first}"
+        lines.append(f"{it.submission:<{width}}  {cells}")
+    return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""What a submission's source and library may not contain.
+
+The process that runs it has neither the truth nor a clock that counts, and no network or files: the
+gate says early, and with a line, what would be tried there.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import jitload
+
+HEADERS = re.compile(
+    r"^(cuda\w*|mma|cooperative_groups(/\w+)*|vector_types|curand_kernel|cub/.+|cuda/.+|math_constants"
+    r"|c?math|c?stdint|c?stddef|c?float|c?limits|type_traits|utility|algorithm|array|limits)"
+    r"(\.h|\.hpp|\.cuh)?$"
+)
+_CALLS = {
+    "processes": (
+        "system popen fork vfork clone posix_spawn syscall execl execle execlp execv execve execvp"
+        " execvpe",
+        "it starts a process",
+    ),
+    "libraries": ("dlopen dlsym dladdr dl_iterate_phdr", "it looks into libraries"),
+    "files": (
+        "open openat fopen freopen read write pread pwrite mmap mprotect munmap ptrace socket"
+        " connect send recv process_vm_readv process_vm_writev",
+        "it reaches for files, memory or network",
+    ),
+    "clocks": (
+        "clock clock_gettime gettimeofday time usleep sleep nanosleep clock64 rdtsc __rdtsc"
+        " __rdtscp _rdtsc __builtin_ia32_rdtsc __nanosleep __globaltimer",
+        "it asks for the time: a submission may not tell rounds apart",
+    ),
+    "process control": (
+        "atexit signal sigaction setjmp longjmp raise kill exit _exit abort quick_exit",
+        "it steers the process",
+    ),
+    "environment": ("getenv setenv putenv secure_getenv", "it reads the environment"),
+}
+_NAMES = {
+    "attributes": (r"__attribute__|\[\[\s*gnu\s*::|__declspec", "it may run code when loaded"),
+    "clocks": (r"\bstd\s*::\s*chrono\b|%globaltimer|%clock", "it asks for the time"),
+    "streams": (
+        r"\bcudaEvent\w*|\bcudaStreamCreate\w*|\bcudaLaunchHostFunc\b|\bcudaStreamAddCallback\b"
+        r"|\bcudaStreamPerThread\b|\bcudaStreamLegacy\b|\bcudaGraph\w*",
+        "a stream, an event or a graph of its own",
+    ),
+    "memory": (
+        r"\bcudaIpc\w*|\bcudaHostRegister\b|\bcuMem\w+|\bcudaProfiler\w*|\bcudaDeviceReset\b"
+        r"|\bcudaPointerGetAttributes\b|\bcudaMallocManaged\b",
+        "it reaches for memory that is not its own",
+    ),
+    "process control": (
+        r"\bstd\s*::\s*(?:thread|jthread|async|filesystem|[io]?fstream|atexit)\b|\bpthread_\w+",
+        "it steers the process",
+    ),
+    "environment": (r"\benviron\b", "it reads the environment"),
+    "PyTorch": (
+        r"\bPy[A-Z_]\w+|\bpybind11\b|\bat\s*::|\btorch\s*::|\bc10\s*::|\baoti_torch\w+",
+        "a submission is CUDA C++ alone",
+    ),
+    "directives": (
+        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed)|\.incbin|\b_Pragma\b",
+        "it reads or loads something",
+    ),
+}
+_RULES = [
+    (rf"\b(?:{'|'.join(names.split())})\s*\(", kind, why) for kind, (names, why) in _CALLS.items()
+]
+_RULES += [(pattern, kind, why) for kind, (pattern, why) in _NAMES.items()]
+_STATIC = re.compile(
+    r"^[ \t]*(?:(?:static|thread_local|inline)\s+)+"
+    r"(?!(?:__device__|__global__|__host__|constexpr|const|inline|__forceinline__)\b)"
+    r"[^\n(){};=]*(?:=[^;]*)?;",
+    re.M,
+)
+_DECLARES = re.compile(
+    r"(?:using|typedef|namespace|template|struct|class|enum|extern|static_assert)\b"
+)
+_HOST_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"([^\"]*)")
+_X86 = re.compile(r"\b(?:syscall|sysenter|rdtsc|rdtscp|cpuid|int\s+\$?0x80|svc)\b")
+# What a library of kernels needs from elsewhere.
+_IMPORTS = re.compile(
+    r"^(simulator::.*|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)|__gmon_start__"
+    r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|__stack_chk_fail"
+    r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|printf|memcpy|memset|memmove|calloc)"
+    r"|__(add|sub|mul|div|trunc|extend|float|fix)\w+[fi]\w*|__gxx_personality_v0|_Unwind_Resume"
+    r"|std::__throw_\w+\(.*|std::terminate\(\)"
+    r"|(f?abs|a?(sin|cos|tan)h?|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|r?hypot"
+    r"|erf|erfc|[lt]gamma|floor|ceil|round|trunc|l?l?rint|nearbyint|l?l?round|fmod|remainder|fma|fmin"
+    r"|fmax|fdim|ldexp|frexp|modf|copysign|scalbn?|logb|ilogb|nextafter|sincos|j[01n]|y[01n]|nan)[fl]?)$"
+)
+
+
+def source(path: Path) -> list[dict]:
+    """Findings, each with its kind, line and message."""
+    text = path.read_text(errors="replace")
+    joined = re.sub(r"\\\r?\n", "  ", text)  # a name may not hide behind a continued line
+    code = jitload.without_comments(text)
+    blank = jitload.blank(code)
+    found = []
+    for pattern, kind, why in _RULES:
+        whole = code if kind in ("clocks", "directives") else blank
+        for hit in re.finditer(pattern, whole, re.M):
+            found.append(_finding(kind, text, hit.start(), f"{hit[0].strip()}: {why}"))
+        if not any(it["kind"] == kind for it in found) and re.search(
+            pattern, jitload.blank(joined), re.M
+        ):
+            found.append(_finding(kind, text, 0, f"{why}, behind a continued line"))
+    for hit in re.finditer(r"^\s*#\s*include\s*(?:[<\"]([^>\"]*)[>\"])?(.*)$", code, re.M):
+        if hit[1] is None or not HEADERS.match(hit[1]):
+            what = hit[1] if hit[1] is not None else hit[2].strip()
+            found.append(
+                _finding(
+                    "headers",
+                    text,
+                    hit.start(),
+                    f"#include of {what}: not among those that a kernel needs",
+                )
+            )
+    if hit := re.search(r"##|%:%:", blank):
+        found.append(_finding("names", text, hit.start(), "## makes names that cannot be read"))
+    for hit in _HOST_ASM.finditer(code):
+        if x86 := _X86.search(hit[1]):
+            found.append(
+                _finding("assembly", text, hit.start(), f"assembly for the host: {x86[0]}")
+            )
+    if hit := re.search(r"\)\s*(?:asm|__asm__|__asm)\s*\(", blank):
+        found.append(_finding("names", text, hit.start(), "a function by another one's name"))
+    for hit in _STATIC.finditer(blank):
+        found.append(
+            _finding(
+                "state",
+                text,
+                hit.end() - 1,
+                f"{' '.join(hit[0].split())[:60]}: kept from call to call",
+            )
+        )
+    found += _globals(text, blank)
+    return sorted(found, key=lambda it: it["line"])
+
+
+def _globals(text: str, blank: str) -> list[dict]:
+    """Variables of the host or of the device outside of every function, that are not const."""
+    found, depth, begin = [], 0, 0
+    for i, letter in enumerate(blank):
+        if letter in "{}":
+            depth += 1 if letter == "{" else -1
+            begin = i + 1 if depth == 0 else begin
+        elif letter == ";" and depth == 0:
+            said = re.sub(r"^\s*#.*$", "", blank[begin:i], flags=re.M)
+            at = i
+            begin = i + 1
+            words = " ".join(said.split())
+            if not words or "(" in words.partition("=")[0]:
+                continue
+            left, _, right = words.partition("=")
+            fixed = re.search(r"\b(?:const|constexpr|__constant__)\b", left)
+            if _DECLARES.match(words) or (fixed and "(" not in right):
+                continue
+            found.append(_finding("state", text, at, f"{words[:60]}: kept from call to call"))
+    return found
+
+
+def _finding(kind: str, text: str, at: int, message: str) -> dict:
+    return {"stage": "gate", "kind": kind, "line": text.count("\n", 0, at) + 1, "message": message}
+
+
+def library(path: Path) -> list[dict]:
+    """The same of a built library: what it asks of others, what runs when it is loaded."""
+    listed = _said(["nm", "-DC", "--undefined-only", str(path)])
+    found = []
+    for line in listed.splitlines():
+        name = line.strip().partition(" ")[2].partition("@")[0].strip()
+        if name and not _IMPORTS.match(name):
+            found.append(_of_library("imports", f"it calls {name}"))
+    sections = _said(["readelf", "-SW", str(path)])
+    if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
+        count = int(hit[1], 16) // 8
+        if count > 1:
+            found.append(_of_library("constructors", "it runs code when it is loaded"))
+    code = _said(["objdump", "-d", "--no-show-raw-insn", str(path)])
+    if hit := re.search(r"\t(syscall|sysenter|rdtscp?|int\s+\$0x80)\b", code):
+        found.append(_of_library("assembly", f"its machine code has {hit[1]}"))
+    return found
+
+
+def _of_library(kind: str, message: str) -> dict:
+    return {"stage": "gate", "kind": kind, "line": 0, "message": message}
+
+
+def _said(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,387 @@
+"""`judge`: one submission, from its source to a verdict.
+
+The order is: the source (gate), the build, the library (gate), the answers (right), the checker
+(safe), the bytes. The first stage that finds something ends it. All that is drawn comes from the
+seed, and the truth is computed on this side of the sandbox when the answer is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import jitload
+from lab.auditor.judging import judged
+from lab.judge import gate
+from lab.judge.sandbox import Limit, Sandbox, end, memory_of
+from lab.judge.task import Task
+
+ENTRY = "launch"
+CASES = 24
+SECONDS = 20.0  # of one call; of a build and of a check BUILDS
+BUILDS = 180.0
+MEMORY = 4 << 30  # bytes
+ACCEPTED, REJECTED = "accepted", "rejected"
+TYPES = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
+TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
+
+
+@dataclass
+class Verdict:
+    """What the judge says of a submission.
+
+    verdict: "accepted" or "rejected". stage: the last that it came to: gate, build, right, safe or
+    done. findings: each with its stage, kind, line (0 for none) and message. cases: calls that
+    were right. error: the largest, in halves of what is allowed. traffic: bytes that a call
+    fetches, and the floor: each byte of inputs and outputs once. time: measured on a GPU; None
+    where there is none.
+    """
+
+    task: str
+    submission: str
+    seed: int
+    verdict: str = REJECTED
+    stage: str = "gate"
+    findings: list[dict] = field(default_factory=list)
+    cases: int = 0
+    error: float = 0.0
+    traffic: list[dict] = field(default_factory=list)
+    time: None = None
+    sandbox: dict = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        return self.verdict == ACCEPTED
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.submission}: {self.verdict}"]
+        if self.accepted:
+            lines[0] += f"; {self.cases} calls right"
+            for it in self.traffic[-1:]:
+                times = it["fetched"] / it["floor"]
+                lines[0] += f"; predicted traffic {times:.2f} times the floor; time not measured"
+        else:
+            lines[0] += f" at stage {self.stage}"
+        for it in self.findings:
+            place = f"line {it['line']}: " if it["line"] else ""
+            lines.append(f"  {it['kind']}: {place}{it['message']}")
+        return "\n".join(lines)
+
+
+def judge(
+    task: str | Task,
+    submission: str | Path,
+    *,
+    seed: int = 0,
+    cases: int = CASES,
+    seconds: float = SECONDS,
+    memory: int = MEMORY,
+    gated: bool = True,
+) -> Verdict:
+    """Judge a file of CUDA C++ by a task.
+
+    task: the name of an op of reference.py, or a file with one @op. seed: of all that is drawn.
+    cases: calls. seconds: that one call may take. memory: bytes that the submission's process may
+    hold. gated: False leaves out what the gate says of source and library.
+
+    Raises ValueError if there is no such task, OSError if there is no such file.
+    """
+    task = task if isinstance(task, Task) else Task.of(task)
+    path = Path(submission)
+    text = path.read_text(errors="replace")
+    box = Sandbox.here()
+    told = Verdict(task.op.name, path.name, seed)
+    told.sandbox = {"kind": box.kind, "not_enforced": box.missing}
+    if gated and (found := gate.source(path)):
+        told.findings = found
+        return told
+    with tempfile.TemporaryDirectory(prefix="judge-") as name:
+        work = _Work(task, Path(name), box, told, seconds, memory, gated)
+        source = Path(name) / "submission.cu"
+        source.write_text(text)
+        try:
+            work.judge(source, seed, cases)
+        except Limit as limit:
+            told.findings.append(_finding(told.stage, "limit", str(limit)))
+        except _Rejected as why:
+            told.findings += why.findings
+    return told
+
+
+def build(submission: str | Path) -> dict:
+    """Compile a file in the sandbox: its exports, or the compiler's first error with its line."""
+    told = Verdict("", Path(submission).name, 0, stage="build")
+    with tempfile.TemporaryDirectory(prefix="judge-") as name:
+        work = _Work(None, Path(name), Sandbox.here(), told, SECONDS, MEMORY, True)
+        source = Path(name) / "submission.cu"
+        source.write_text(Path(submission).read_text(errors="replace"))
+        try:
+            made = work._json(["build", str(source)], BUILDS)
+        except Limit as limit:
+            return {"error": str(limit), "line": 0}
+        except _Rejected as why:
+            return {"error": why.findings[0]["message"], "line": 0}
+    return {"exports": made["exports"]} if "exports" in made else made
+
+
+class _Rejected(Exception):
+    def __init__(self, findings: list[dict]) -> None:
+        super().__init__()
+        self.findings = findings
+
+
+def _finding(stage: str, kind: str, message: str, line: int = 0) -> dict:
+    return {"stage": stage, "kind": kind, "line": line, "message": message}
+
+
+@dataclass
+class _Work:
+    task: Task
+    folder: Path
+    box: Sandbox
+    told: Verdict
+    seconds: float
+    memory: int
+    gated: bool
+
+    def judge(self, source: Path, seed: int, cases: int) -> None:
+        self.told.stage = "build"
+        built = self._json(["build", str(source)], BUILDS)
+        if "error" in built:
+            found = _finding("build", "compile", built["error"], built.get("line", 0))
+            raise _Rejected([found])
+        library = Path(built["library"])
+        if self.folder not in library.resolve().parents:
+            raise _Rejected([_finding("build", "compile", "the build is not in its own folder")])
+        if ENTRY not in built["exports"]:
+            wanted = self.task.signature()
+            raise _Rejected([_finding("build", "signature", f"wanted is {wanted}")])
+        if self.gated and (found := gate.library(library)):
+            raise _Rejected(found)
+        self.told.stage = "right"
+        dtype = self._dtype(source)
+        self._answers(source, dtype, seed, cases)
+        self.told.stage = "safe"
+        self._safe(source, dtype, seed)
+        self.told.stage, self.told.verdict = "done", ACCEPTED
+
+    def _dtype(self, source: Path) -> torch.dtype:
+        """Of the first floating-point pointer of the signature."""
+        text = jitload.blank(source.read_text())
+        at = text.find(f" {ENTRY}(")
+        head = text[at : text.find(")", at)]
+        for word in head.replace("*", " ").replace("(", " ").replace(",", " ").split():
+            if word in TYPES:
+                return getattr(torch, TYPES[word])
+        return torch.float32
+
+    # ---- processes
+
+    def _start(self, module: str, *words: str) -> subprocess.Popen:
+        known = [Path(it) for it in _caches()]
+        cache = os.pathsep.join([str(self.folder / "cache"), *map(str, known)])
+        line = [sys.executable, "-m", f"lab.judge.{module}", *words]
+        return self.box.start(line, self.folder, known, JITLOAD_CACHE=cache, JITLOAD_TARGET="cpu")
+
+    def _json(self, words: list[str], seconds: float) -> dict:
+        """What a process prints.
+
+        Raises Limit or _Rejected where it prints nothing.
+        """
+        process = self._start("build_process", *words)
+        try:
+            line = _Pipe(process, self.memory).line(time.monotonic() + seconds)
+        finally:
+            end(process)
+        try:
+            return json.loads(line)
+        except ValueError:
+            said = self._errors() or "it ended without an answer"
+            raise _Rejected([_finding(self.told.stage, "crash", said)]) from None
+
+    def _errors(self) -> str:
+        lines = (self.folder / "errors").read_text(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+    # ---- right
+
+    def _answers(self, source: Path, dtype: torch.dtype, seed: int, cases: int) -> None:
+        process = self._start("runner", str(source), ENTRY)
+        try:
+            pipe = _Pipe(process, self.memory)
+            if pipe.line(time.monotonic() + BUILDS) != b"{}":
+                raise _Rejected([_finding("right", "crash", self._errors() or "it does not load")])
+            for number, (sizes, value_seed) in enumerate(self.task.cases(seed, cases)):
+                self._answer(pipe, sizes, dtype, value_seed, offset=number % 3 == 2)
+                self.told.cases += 1
+        finally:
+            end(process)
+
+    def _answer(
+        self, pipe: _Pipe, sizes: dict[str, int], dtype: torch.dtype, seed: int, offset: bool
+    ) -> None:
+        inputs = self.task.draw(sizes, dtype, seed)
+        shapes = [(tuple(y.shape), y.dtype) for y in self.task.results(inputs)]
+        said = {
+            "inputs": [_told(t.shape, t.dtype, offset) for t in inputs.values()],
+            "outputs": [_told(shape, kind, offset) for shape, kind in shapes],
+            "sizes": self.task.sizes_of(sizes),
+        }
+        sent = json.dumps(said).encode() + b"\n" + b"".join(map(_bytes, inputs.values()))
+        until = time.monotonic() + self.seconds
+        pipe.send(sent)
+        where = ", ".join(f"{n} = {v}" for n, v in sizes.items())
+        try:
+            answer = json.loads(pipe.line(until) or b"null")
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            said = self._errors() or "its process ended"
+            raise _Rejected([_finding("right", "crash", f"{where}: {said}")])
+        if "error" in answer:
+            first = str(answer["error"]).partition("\n")[0]
+            raise _Rejected([_finding("right", "raised", f"{where}: {first}")])
+        got = [_tensor(pipe.bytes(_size(*it), until), *it) for it in shapes]
+        back = [pipe.bytes(_size(tuple(t.shape), t.dtype), until) for t in inputs.values()]
+        for (name, t), now in zip(inputs.items(), back, strict=True):
+            if _bytes(t) != now:
+                raise _Rejected(
+                    [_finding("right", "input written", f"{where}: {name} has changed")]
+                )
+        self._compare(inputs, got, dtype, where)
+
+    def _compare(
+        self, inputs: dict[str, Tensor], got: list[Tensor], dtype: torch.dtype, where: str
+    ) -> None:
+        low = torch.float32 if dtype == torch.float64 else dtype
+
+        def results(kind: torch.dtype, of: torch.dtype) -> list[Tensor]:
+            given = {
+                n: t.to(of).to(kind) if t.is_floating_point() else t for n, t in inputs.items()
+            }
+            return self.task.results(given)
+
+        truths, bars = results(torch.float64, dtype), results(low, low)
+        bar_truths = results(torch.float64, low)
+        for i, (y, *others) in enumerate(zip(got, truths, bars, bar_truths, strict=True)):
+            it = judged(f"output {i}" if len(got) > 1 else "output", y, *others)
+            if it.wrong:
+                raise _Rejected([_finding("right", "wrong", f"{where}: {it}")])
+            if it.allowed:
+                self.told.error = max(self.told.error, round(it.off / it.allowed, 6))
+
+    # ---- safe, and what it moves
+
+    def _safe(self, source: Path, dtype: torch.dtype, seed: int) -> None:
+        calls = []
+        for rows, cols in ((1, 1), (5, 33), (3, 1025), (64, 128)):
+            sizes = {n: v for n, v in (("rows", rows), ("cols", cols)) if n in self.task.letters}
+            inputs = self.task.draw(sizes, dtype, seed)
+            outputs = self.task.results(inputs)
+            calls.append(
+                {
+                    "inputs": list(inputs.values()),
+                    "outputs": [(tuple(y.shape), y.dtype) for y in outputs],
+                    "sizes": self.task.sizes_of(sizes),
+                    "floor": sum(map(_count, (*inputs.values(), *outputs))),
+                }
+            )
+        torch.save(calls, self.folder / "calls.pt")
+        said = self._json(["check", str(source), ENTRY, str(self.folder / "calls.pt")], BUILDS)
+        if said["findings"]:
+            raise _Rejected([{"stage": "safe", **it} for it in said["findings"]])
+        self.told.traffic = [
+            it | {"floor": call["floor"]} for it, call in zip(said["traffic"], calls, strict=True)
+        ]
+
+
+class _Pipe:
+    """Requests to a process and its answers, with limits."""
+
+    def __init__(self, process: subprocess.Popen, memory: int) -> None:
+        self.process, self.memory = process, memory
+        self.kept = b""
+
+    def send(self, data: bytes) -> None:
+        def write() -> None:
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                self.process.stdin.write(data)
+                self.process.stdin.flush()
+
+        threading.Thread(target=write, daemon=True).start()
+
+    def _more(self, until: float) -> bool:
+        """Wait for some bytes; False where the process has ended."""
+        end_of = self.process.stdout.fileno()
+        while True:
+            ready, _, _ = select.select([end_of], [], [], 0.05)
+            if ready:
+                some = os.read(end_of, 1 << 20)
+                self.kept += some
+                return bool(some)
+            if (held := memory_of(self.process.pid)) > self.memory:
+                limit = self.memory >> 20
+                raise Limit(f"it holds {held >> 20} MiB of memory; {limit} are allowed")
+            if time.monotonic() > until:
+                raise Limit("it did not return within its time")
+
+    def line(self, until: float) -> bytes:
+        while b"\n" not in self.kept:
+            if len(self.kept) > 1 << 22 or not self._more(until):
+                return b""
+        found, _, self.kept = self.kept.partition(b"\n")
+        return found
+
+    def bytes(self, count: int, until: float) -> bytes:
+        while len(self.kept) < count and self._more(until):
+            pass
+        found, self.kept = self.kept[:count], self.kept[count:]
+        return found
+
+
+def _caches() -> list[str]:
+    """Folders with builds of the simulator itself, which the sandbox may read."""
+    own = jitload.ensure(
+        jitload.KERNELS / "square.cu", jitload.KERNELS / "square.cpp", target="cpu"
+    )
+    return [str(own.folder.parent)]
+
+
+def _told(shape: tuple, dtype: torch.dtype, offset: bool) -> list:
+    return [str(dtype).removeprefix("torch."), list(shape), int(offset)]
+
+
+def _bytes(t: Tensor) -> bytes:
+    return t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _count(t: Tensor) -> int:
+    return t.numel() * t.element_size()
+
+
+def _size(shape: tuple, dtype: torch.dtype) -> int:
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+def _tensor(data: bytes, shape: tuple, dtype: torch.dtype) -> Tensor:
+    data = data.ljust(_size(shape, dtype), b"\xa5")
+    return (
+        torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
+        if data
+        else torch.empty(shape, dtype=dtype)
+    )

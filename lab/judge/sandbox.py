@@ -1,0 +1,128 @@
+"""A process that has neither network nor other files than its own, with limits.
+
+bubblewrap gives it namespaces of its own. Where that is not installed, or may not make any, limits
+of time, memory and size of files are all there is, and `Sandbox.missing` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jitload
+
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/sbin",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+)
+FILE = 256 << 20  # bytes of one file
+
+
+class Limit(Exception):
+    """The process went beyond a limit."""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How processes are confined on this machine.
+
+    kind: "bubblewrap" or "limits". missing: what cannot be enforced here.
+    """
+
+    kind: str
+    missing: list[str] = field(default_factory=list)
+
+    @classmethod
+    @functools.cache
+    def here(cls) -> Sandbox:
+        if found := shutil.which("bwrap"):
+            trial = [found, "--unshare-all", "--ro-bind", "/", "/", "true"]
+            if subprocess.run(trial, capture_output=True).returncode == 0:
+                return cls("bubblewrap")
+            why = "bubblewrap may not make namespaces here"
+        else:
+            why = "bubblewrap is not installed"
+        lacks = ["no network", "no other files", "no other processes"]
+        return cls("limits", [f"{it}: {why}" for it in lacks])
+
+    def command(self, words: list[str], folder: Path, reads: Iterable[Path] = ()) -> list[str]:
+        """A command line that runs words confined to a folder of its own.
+
+        reads: more folders that it may read.
+        """
+        if self.kind != "bubblewrap":
+            return words
+        own = [Path(sys.prefix), Path(sys.base_prefix), Path(jitload.__file__).parent]
+        own += [Path(it) for it in sys.path if it and Path(it).is_dir()]
+        bound = [it for it in (*map(Path, SYSTEM), *own, *reads) if it.exists()]
+        line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
+        for path in dict.fromkeys(map(str, bound)):
+            line += ["--ro-bind", path, path]
+        line += ["--bind", str(folder), str(folder), "--chdir", str(folder)]
+        return [*line, *words]
+
+    def start(
+        self, words: list[str], folder: Path, reads: Iterable[Path] = (), **environment: str
+    ) -> subprocess.Popen:
+        """Start words, with pipes to its input and output; its errors go to FOLDER/errors."""
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "CXX") if name in os.environ}
+        kept |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(folder)}
+        kept |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | environment
+        with (folder / "errors").open("w") as errors:
+            return subprocess.Popen(
+                self.command(words, folder, reads),
+                env=kept,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=_limited,
+            )
+
+
+def _limited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+
+
+def memory_of(process: int) -> int:
+    """Bytes that a process and its children hold."""
+    held, waiting = 0, [process]
+    page = os.sysconf("SC_PAGE_SIZE")
+    while waiting:
+        number = waiting.pop()
+        try:
+            held += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * page
+            children = Path(f"/proc/{number}/task/{number}/children").read_text()
+            waiting += map(int, children.split())
+        except (OSError, IndexError, ValueError):
+            continue
+    return held
+
+
+def end(process: subprocess.Popen) -> None:
+    """End it with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()

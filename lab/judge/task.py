@@ -1,0 +1,132 @@
+"""What a submission has to compute: a function of PyTorch's ops, with its shapes in letters.
+
+The ops of reference.py are tasks. Another one is a file that uses the same decorator:
+
+    from reference import op
+    import torch
+
+    @op(x="rows cols", weight="cols")
+    def scale(x, weight):
+        return x * weight
+
+A submission is CUDA C++ that defines, for the first options of the task,
+
+    extern "C" cudaError_t launch(const float* x, const float* weight, float* y,
+                                  int64_t rows, int64_t cols, cudaStream_t stream)
+
+that is: a pointer for each input, in order, one for each output, a size for each letter, and the
+stream. The element type of the first pointer decides in which type the task is judged.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import reference
+from lab.auditor import cases
+
+LARGEST = 1 << 16  # elements of a case on the simulator
+
+
+@dataclass(frozen=True)
+class Task:
+    """A reference and how its inputs are drawn."""
+
+    op: reference.Op
+
+    @classmethod
+    def of(cls, name: str) -> Task:
+        """By the name of an op of reference.py, or the path of a file with one @op.
+
+        Raises ValueError if there is no such task.
+        """
+        if name in reference.OPS:
+            return cls(reference.OPS[name])
+        path = Path(name)
+        if path.suffix != ".py" or not path.is_file():
+            known = ", ".join(reference.OPS)
+            raise ValueError(f"task: {name!r} is no file of Python and none of {known}")
+        before = dict(reference.OPS)
+        spec = importlib.util.spec_from_file_location(f"task_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            new = [it for n, it in reference.OPS.items() if before.get(n) is not it]
+        finally:
+            reference.OPS.clear()
+            reference.OPS.update(before)
+        if len(new) != 1:
+            raise ValueError(f"task: {name} has {len(new)} functions under @op; wanted is one")
+        return cls(new[0])
+
+    @property
+    def options(self) -> dict:
+        return self.op.options[0]
+
+    @property
+    def letters(self) -> list[str]:
+        """In the order of the signature: rows, cols, then the op's own."""
+        used = {
+            letter.lstrip("0123456789")
+            for name, shape in self.op.shapes.items()
+            if name not in self.options
+            for letter in shape.split()
+        }
+        return [it for it in ("rows", "cols", *self.op.sizes) if it in used]
+
+    def signature(self, type_: str = "float") -> str:
+        """What a submission defines, as C++."""
+        outputs = len(self.results(self.draw({}, torch.float32, 0)))
+        words = [
+            f"const {'int64_t' if name in self.op.limits else type_}* {name}"
+            for name in self.op.shapes
+            if name not in self.options
+        ]
+        words += [f"{type_}* y{i if outputs > 1 else ''}" for i in range(outputs)]
+        words += [f"int64_t {it}" for it in self.letters]
+        return f'extern "C" cudaError_t launch({", ".join(words)}, cudaStream_t stream)'
+
+    def draw(self, sizes: dict[str, int], dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
+        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
+        rows, cols = known.pop("rows"), known.pop("cols")
+        return self.op.inputs(rows, cols, dtype, seed=seed, without=self.options, **known)
+
+    def sizes_of(self, sizes: dict[str, int]) -> list[int]:
+        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
+        return [known[it] for it in self.letters]
+
+    def results(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+        found = self.op.function(**inputs, **self.options)
+        return [found] if isinstance(found, Tensor) else list(found)
+
+    def cases(self, seed: int, count: int) -> list[tuple[dict[str, int], int]]:
+        """Sizes and the seed of the values: fuzzed, each shape twice in a row with other values."""
+        dice = random.Random(f"{self.op.name} {seed}")
+        found: list[tuple[dict[str, int], int]] = []
+        fixed = [{"rows": 1, "cols": 1}, {"rows": 3, "cols": 1025}, {"rows": 70, "cols": 33}]
+        while len(found) < count:
+            sizes = fixed.pop() if fixed else self._sizes(dice)
+            if self.elements(sizes) > LARGEST:
+                continue
+            found += [(sizes, dice.randrange(1 << 40)) for _ in range(2)]
+        return found
+
+    def _sizes(self, dice: random.Random) -> dict[str, int]:
+        pools = {"rows": cases.SIZES, "cols": cases.SIZES + cases.LARGE_SIZES}
+        return {it: dice.choice(pools.get(it, cases.SIZES)) for it in self.letters if it in pools}
+
+    def elements(self, sizes: dict[str, int]) -> int:
+        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
+        counts = []
+        for shape in self.op.shapes.values():
+            count = 1
+            for letter in shape.split():
+                count *= reference.size_of(letter, known)
+            counts.append(count)
+        return sum(counts)

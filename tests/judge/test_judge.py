@@ -1,0 +1,164 @@
+"""The judge: controls are accepted, and no exploit is, with the gate or without it."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from exploits import CONTROLS, EXPLOITS, submission
+
+import reference
+from lab.judge import gate
+from lab.judge.command import main
+from lab.judge.run import judge
+from lab.judge.sandbox import Sandbox
+from lab.judge.task import Task
+
+# Those that the gate lets pass: their answers are wrong, or they are not safe.
+WRONG = {
+    *("zeros", "nothing", "inputs_returned", "part_of_the_rows", "neighbours_copied"),
+    *("fewer_digits", "answer_in_memory", "input_changed", "out_of_bounds", "race_with_luck"),
+    "endless",
+}
+
+
+def written(folder, name: str, text: str):
+    path = folder / f"{name}.cu"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_the_gate_lets_right_ones_pass(tmp_path, name):
+    assert gate.source(written(tmp_path, name, CONTROLS[name])) == []
+
+
+@pytest.mark.parametrize("name", sorted(EXPLOITS.keys() - WRONG))
+def test_the_gate_names_what_an_exploit_does(tmp_path, name):
+    found = gate.source(written(tmp_path, name, EXPLOITS[name]))
+    assert found, name
+    assert all(it["line"] >= 1 for it in found)
+    verdict = judge("square", tmp_path / f"{name}.cu")
+    assert (verdict.verdict, verdict.stage) == ("rejected", "gate")
+
+
+def judged(folder, texts: dict[str, str], **options) -> dict:
+    def one(name: str):
+        return name, judge(
+            "square", written(folder, name, texts[name]), cases=8, seconds=10, **options
+        )
+
+    with ThreadPoolExecutor(2) as jobs:
+        return dict(jobs.map(one, texts))
+
+
+def test_one_that_is_right_and_one_that_is_not(tmp_path):
+    found = judged(tmp_path, {n: (CONTROLS | EXPLOITS)[n] for n in ("plain", "part_of_the_rows")})
+    plain, part = found["plain"], found["part_of_the_rows"]
+    assert plain.accepted, str(plain)
+    assert plain.cases == 8
+    assert all(it["fetched"] >= it["floor"] for it in plain.traffic)
+    assert (part.verdict, part.stage) == ("rejected", "right")
+    assert "cols" in part.findings[0]["message"]
+    assert plain.sandbox["kind"] == Sandbox.here().kind
+
+
+@pytest.mark.slow
+def test_all_controls_are_accepted(tmp_path):
+    found = judged(tmp_path, CONTROLS)
+    assert all(it.accepted for it in found.values()), "\n".join(map(str, found.values()))
+
+
+confined = pytest.mark.skipif(Sandbox.here().kind != "bubblewrap", reason="needs bubblewrap")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gated", [True, pytest.param(False, marks=confined)])
+def test_no_exploit_is_accepted(tmp_path, gated):
+    """Without the gate what cheats has to be found by its answers, or by what it does.
+
+    Some then do nothing but be right, as one that reads a clock and ignores it; those the gate
+    alone refuses.
+    """
+    found = judged(tmp_path, EXPLOITS, gated=gated, memory=2 << 30)
+    accepted = {name for name, it in found.items() if it.accepted}
+    harmless = set() if gated else {"library_asked", "file_included", "bytes_included"}
+    harmless |= set() if gated else {"graph_replayed", "fork", "forged_answer"}
+    assert accepted <= harmless, accepted
+    missing = [str(it) for it in found.values() if not it.accepted and not it.findings]
+    assert not missing
+
+
+# ---- tasks
+
+
+def test_a_task_of_a_file(tmp_path):
+    path = tmp_path / "scale.py"
+    path.write_text(
+        "from reference import op\n\n"
+        '@op(x="rows cols", weight="cols")\ndef scale(x, weight):\n    return x * weight\n'
+    )
+    before = dict(reference.OPS)
+    task = Task.of(str(path))
+    assert before == reference.OPS
+    assert task.signature() == (
+        'extern "C" cudaError_t launch(const float* x, const float* weight, float* y,'
+        " int64_t rows, int64_t cols, cudaStream_t stream)"
+    )
+    assert task.cases(3, 12) == task.cases(3, 12) != task.cases(4, 12)
+    first, second = task.cases(3, 12)[:2]
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert torch.equal(
+        task.draw(*first[:1], torch.float32, 5)["x"], task.draw(*first[:1], torch.float32, 5)["x"]
+    )
+
+
+@pytest.mark.parametrize("name", [*reference.OPS])
+def test_every_op_is_a_task(name):
+    task = Task.of(name)
+    assert task.signature().startswith('extern "C" cudaError_t launch(const ')
+
+
+# ---- the command
+
+
+def test_wrong_use_and_a_table(tmp_path, capsys):
+    assert main(["no_such_task", "x.cu"]) == 2
+    assert main(["square", str(tmp_path / "none.cu")]) == 2
+    assert main(["square", "--signature"]) == 0
+    assert "launch(const float* x, float* y, int64_t rows" in capsys.readouterr().out
+    files = [str(written(tmp_path, n, EXPLOITS[n])) for n in ("fork", "system")]
+    assert main(["square", *files]) == 1
+    said = capsys.readouterr().out
+    assert "fork.cu" in said
+    assert "first finding" in said
+    assert main(["square", *files, "--json"]) == 1
+    lines = [json.loads(it) for it in capsys.readouterr().out.splitlines()]
+    assert [it["verdict"] for it in lines] == ["rejected"] * 2
+    kinds = {it["kind"] for it in lines[1]["findings"]}
+    assert "processes" in kinds
+
+
+def test_what_does_not_compile_is_told_with_its_line(tmp_path):
+    verdict = judge("square", written(tmp_path, "broken", submission("int k = ;")), cases=2)
+    assert (verdict.stage, verdict.accepted) == ("build", False)
+    assert verdict.findings[0]["line"] == 11
+
+
+@confined
+def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
+    code = (
+        "import os, socket\n"
+        "print(os.path.exists('/root/.bashrc') or os.path.exists('/home'),"
+        " os.path.exists('/etc/passwd'))\n"
+        "try: socket.create_connection(('1.1.1.1', 53), 1); print('network')\n"
+        "except OSError: print('none')\n"
+        "print(len([p for p in os.listdir('/proc') if p.isdigit()]))\n"
+    )
+    process = Sandbox.here().start([sys.executable, "-c", code], tmp_path)
+    out, _ = process.communicate(timeout=60)
+    lines = out.decode().split("\n")
+    assert lines[:2] == ["False False", "none"]
+    assert int(lines[2]) <= 3
