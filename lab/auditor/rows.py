@@ -10,7 +10,7 @@ import torch
 
 from lab.auditor.example import Example
 from lab.auditor.report import FAIL, NOT_RUN, NOTE, OK, REFUSED, Row
-from lab.auditor.subject import Found, NotRun, Refused, Subject
+from lab.auditor.subject import FAILED, Found, NotRun, Refused, Subject
 from lab.auditor.traps import Trap
 
 
@@ -18,6 +18,9 @@ def subject(request: tuple) -> Subject:
     """The op under audit, of what `audit` was asked."""
     function, call, reference, shapes, sources, seed = request
     return Subject(function, Example.of(call, reference, shapes), seed, sources=sources)
+
+
+CRASHED = "See lab.check of this call: most often an index is past the end, or a launch is empty."
 
 
 def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
@@ -35,9 +38,10 @@ def _row(trap: Trap, made: Subject) -> Row:
         said = trap.find(made)
     except Found as found:
         verdict = NOTE if found.note else FAIL
+        advice = CRASHED if FAILED.search(found.message) else trap.advice
         return Row(
             *(trap.section, trap.name, verdict, found.message, found.example),
-            *(found.line, trap.advice),
+            *(found.line, advice),
         )
     except Refused as error:
         return Row(trap.section, trap.name, REFUSED, str(error))
@@ -45,6 +49,8 @@ def _row(trap: Trap, made: Subject) -> Row:
         return Row(trap.section, trap.name, NOT_RUN, str(why))
     finally:
         torch.random.set_rng_state(state)
+    if trap.section == "autograd" and said.startswith("refused: ") and FAILED.search(said):
+        return Row(trap.section, trap.name, FAIL, said[9:], str(made.example.call), "", CRASHED)
     if said.startswith("refused: "):
         return Row(trap.section, trap.name, REFUSED, said.removeprefix("refused: "))
     return Row(trap.section, trap.name, OK, said)

@@ -24,7 +24,7 @@ from lab.auditor.judging import (
 )
 
 # A kernel's failure, not a binding's refusal of what it was given.
-_FAILED = re.compile(
+FAILED = re.compile(
     r"kernel .+, launched at|illegal memory|CUDA error|INTERNAL ASSERT|launch failed|cudaError"
 )
 _LINE = re.compile(r"(?:at |, launched at )(\S+\.(?:cu|cuh|h|cpp|py)):(\d+)")
@@ -127,7 +127,7 @@ class Subject:
             raise
         except Exception as error:
             said = str(error).strip()
-            failed = _FAILED.search(said)
+            failed = FAILED.search(said)
             usual = isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError))
             if failed or not (usual or isinstance(error, (AssertionError, IndexError))):
                 lines = _LINE.findall(said)

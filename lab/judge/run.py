@@ -216,6 +216,8 @@ class _Work:
 
     def _errors(self) -> str:
         lines = (self.folder / "errors").read_text(errors="replace").strip().splitlines()
+        if lines and lines[-1].startswith("bwrap: "):
+            raise RuntimeError(f"the sandbox did not start: {lines[-1]}")
         return lines[-1][:300] if lines else ""
 
     # ---- right

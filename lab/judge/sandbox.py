@@ -68,7 +68,7 @@ class Sandbox:
         if self.kind != "bubblewrap":
             return words
         own = [Path(sys.prefix), Path(sys.base_prefix), Path(jitload.__file__).parent]
-        own += [Path(it) for it in sys.path if it and Path(it).is_dir()]
+        own += [Path(it) for it in _paths() if Path(it).is_dir()]
         bound = [it for it in (*map(Path, SYSTEM), *own, *reads) if it.exists()]
         line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
@@ -82,7 +82,7 @@ class Sandbox:
     ) -> subprocess.Popen:
         """Start words, with pipes to its input and output; its errors go to FOLDER/errors."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "CXX") if name in os.environ}
-        kept |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(folder)}
+        kept |= {"PYTHONPATH": os.pathsep.join(_paths()), "HOME": str(folder)}
         kept |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | environment
         with (folder / "errors").open("w") as errors:
             return subprocess.Popen(
@@ -95,6 +95,11 @@ class Sandbox:
                 start_new_session=True,
                 preexec_fn=_limited,
             )
+
+
+def _paths() -> list[str]:
+    """Where Python looks for modules, as seen from any folder."""
+    return [str(Path(it).absolute()) for it in sys.path if it]
 
 
 def _limited() -> None:

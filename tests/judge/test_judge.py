@@ -162,3 +162,14 @@ def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
     lines = out.decode().split("\n")
     assert lines[:2] == ["False False", "none"]
     assert int(lines[2]) <= 3
+
+
+@confined
+def test_a_sandbox_that_does_not_start_is_no_verdict(tmp_path, monkeypatch, capsys):
+    """It is the judge's failure, with an exit status of its own."""
+    monkeypatch.setattr("lab.judge.sandbox.SYSTEM", ())
+    monkeypatch.setattr(
+        Sandbox, "command", lambda self, words, *more: ["bwrap", "--ro-bind", "none", "/x", *words]
+    )
+    assert main(["square", str(written(tmp_path, "plain", CONTROLS["plain"]))]) == 3
+    assert "the sandbox did not start" in capsys.readouterr().err
