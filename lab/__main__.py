@@ -1,5 +1,6 @@
-"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `judge TASK FILE...`, `trace FILE.cu` and `mcp`:
-see `lab.watcher.terminal`, `lab.auditor.command`, `lab.judge.command` and `server`, and
+"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `judge TASK FILE...`, `trace FILE.cu` or `mcp`.
+
+See `lab.watcher.terminal`, `lab.auditor.command`, `lab.judge.command` and `server`, and
 `lab.tracer.program`.
 """
 
