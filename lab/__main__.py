@@ -1,4 +1,4 @@
-"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `judge TASK FILE...`, `trace FILE.cu` or `mcp`.
+"""`python -m lab watch OP`, `audit MODULE:FUNCTION`, `judge TASK FILE...`, `trace FILE.cu`, `mcp`.
 
 See `lab.watcher.terminal`, `lab.auditor.command`, `lab.judge.command` and `server`, and
 `lab.tracer.program`.
