@@ -149,6 +149,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_site_builds_without_a_warning(site):
     front = (site / "index.html").read_text()
     for path in (*publish.chapters(), *publish.pages()):
@@ -176,6 +177,7 @@ def test_a_page_that_links_nowhere_stops_the_site(tmp_path, monkeypatch, capfd):
     assert not (tmp_path / "html").exists()
 
 
+@pytest.mark.slow
 def test_site_describes_every_function(site):
     """From the docstrings, without compiling a kernel."""
     text = "\n".join((site / "api" / f"{name}.html").read_text() for name in api.pages())
@@ -223,6 +225,7 @@ def browse():
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 @needs_browser
 def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse):
     a_readers = {f"{path.stem}.html" for path in publish.chapters() if publish.edited(path)}
@@ -242,6 +245,7 @@ def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse):
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 @needs_browser
 def test_search_from_a_file_shows_what_stands_around_the_words(site, browse):
     page = browse(site / "search.html", query="?q=shuffle")

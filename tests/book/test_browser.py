@@ -142,6 +142,7 @@ class Notebook:
         return self.page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
 
 
+@pytest.mark.slow
 def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path):
     page.goto(address)
     notebook = Notebook(page)

@@ -15,6 +15,8 @@ from tests.helpers import forks
 # Of processor time, for a chapter and the compilers that it starts; the clock would also count what
 # runs beside it. The longest takes some 100, and a third more where others use the cores.
 SECONDS = 200
+# For make test: one of each kind of kernel, in a few seconds each.
+QUICK = ("primer", "00_start", "01_speed_of_light", "04_rounding", "05_softmax", "16_hopper")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -29,10 +31,11 @@ def tags(cell) -> list[str]:
 
 
 def chapters() -> list:
-    """All; those that build or train for half a minute and more are left to make test-all."""
-    long = dict.fromkeys(("12_bind_it", "13_train"), (pytest.mark.slow, pytest.mark.longest))
+    """All; most are left to make test-all, the longest of them first."""
+    first = dict.fromkeys(("12_bind_it", "13_train"), (pytest.mark.slow, pytest.mark.longest))
+    marks = dict.fromkeys(QUICK, ()) | first
     return [
-        pytest.param(path, marks=long.get(path.stem, ()), id=path.stem)
+        pytest.param(path, marks=marks.get(path.stem, pytest.mark.slow), id=path.stem)
         for path in publish.chapters()
     ]
 

@@ -253,18 +253,30 @@ def test_a_listing_of_which_nobody_can_tell_is_told(listing, source, told):
 # ---------------------------------------------------------------------------- a reader's work
 
 
-@pytest.fixture
-def checkout(tmp_path) -> Path:
-    """A checkout of the project's files for a reader to work in, taken for published as it is."""
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    """The project's files, taken for published as they are."""
+    project = tmp_path_factory.mktemp("original") / "project"
     for path in publish.tracked(".") or files_here():
-        place = tmp_path / "project" / path.relative_to(ROOT)
+        place = project / path.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place)
-    project = tmp_path / "project"
     for path in publish.chapters():
         rewrite(project / "notebooks" / path.name, take_for_published)
     python(project, "notebooks/publish.py", "--tidy")
     return project
+
+
+@pytest.fixture(scope="module")
+def before(original) -> list[str]:
+    """What is told of those files before anybody works in them."""
+    return checked(original)
+
+
+@pytest.fixture
+def checkout(original, tmp_path) -> Path:
+    """A checkout of them for a reader to work in."""
+    return shutil.copytree(original, tmp_path / "project")
 
 
 def checked(project: Path) -> list[str]:
@@ -323,13 +335,12 @@ TESTS = (
 @pytest.mark.slow
 @pytest.mark.longest
 @pytest.mark.parametrize("by_git", [True, False], ids=["cloned", "downloaded"])
-def test_a_readers_work_breaks_no_test(checkout, by_git):
+def test_a_readers_work_breaks_no_test(checkout, before, by_git):
     if by_git and not shutil.which("git"):
         pytest.skip("git is not installed")
     if by_git:
         for command in (["init", "-q"], ["add", "."]):
             subprocess.run(["git", *command], cwd=checkout, check=True)
-    before = checked(checkout)
     work(checkout)
     result = python(checkout, "-m", "pytest", "-p", "no:cacheprovider", *TESTS)
     assert result.returncode == 0, result.stdout[-3000:]
@@ -352,10 +363,9 @@ def test_edited_chapters_and_exercises_are_tested_when_asked_for(checkout):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-def test_a_notebook_that_git_knows_and_the_index_does_not_is_told(checkout):
+def test_a_notebook_that_git_knows_and_the_index_does_not_is_told(checkout, before):
     subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)
     (checkout / "notebooks/14_more.ipynb").touch()
-    before = checked(checkout)
     subprocess.run(["git", "add", "."], cwd=checkout, check=True)
     (line,) = (line for line in checked(checkout) if line not in before)
     assert line.startswith("notebooks/14_more.ipynb: notebooks/index.md does not link to it")
@@ -373,8 +383,8 @@ def test_a_chapter_says_once_whose_outputs_it_shows():
     assert publish.tidy(notebook) == notebook
 
 
-def test_tidying_notes_the_exercises(checkout):
-    before = checked(checkout)
+@pytest.mark.slow
+def test_tidying_notes_the_exercises(checkout, before):
     work(checkout)
     assert python(checkout, "notebooks/publish.py", "--tidy").returncode == 0
     (line,) = (line for line in checked(checkout) if line not in before)

@@ -7,6 +7,7 @@ off to `kept_of_result` bits of fraction, a float16 result is rounded to nearest
 
 from __future__ import annotations
 
+import functools
 import random
 from fractions import Fraction
 from typing import NamedTuple
@@ -39,6 +40,7 @@ class Number(NamedTuple):
     exponent: int  # the value is magnitude * 2^(exponent - fraction)
 
 
+@functools.lru_cache(1 << 16)
 def number(word: int, name: str) -> Number:
     form = FORMATS[name]
     word >>= form.dropped

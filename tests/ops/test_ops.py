@@ -38,28 +38,40 @@ from lab.auditor.cases import (
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 EXACT = [case for case in CASES if is_elementwise(case.op) and is_rounded_once(case.op)]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).split(".")[1])
-# For what a type's size decides: in `make test` two of the types stand for the others.
-each_size_of_dtype = pytest.mark.parametrize(
-    "dtype",
-    [
-        pytest.param(
-            dtype,
-            id=str(dtype).split(".")[1],
-            marks=[] if dtype in (torch.float32, torch.bfloat16) else [pytest.mark.slow],
-        )
-        for dtype in DTYPES
-    ],
-)
+
+
+def in_each_type(places: list[tuple], every: int = 2, marks: tuple = ()) -> list:
+    """Each place with `every` of the types in turn; on a GPU, where that is quick, with all four.
+
+    What a type decides (its size, its rounding) and what a place decides (tails, alignment) are
+    thus tried in pairs instead of in every combination.
+    """
+    every = 4 if DEVICE.type == "cuda" else every
+    chosen = [
+        (*place, DTYPES[(number + number // 4 + step * 4 // every) % 4])
+        for number, place in enumerate(places)
+        for step in range(every)
+    ]
+    return [pytest.param(*each, id="-".join(map(named, each)), marks=marks) for each in chosen]
+
+
+def named(value: object) -> str:
+    return str(getattr(value, "__name__", value)).removeprefix("torch.")
+
 
 # Rows and columns: 1, primes, powers of two and their neighbours, multiples of the vector and not.
-SHAPES = [(1, 1), (7, 8), (129, 33), (2, 1023), (2, 4096)]
-MORE_SHAPES = [(3, 2), (1, 7), (13, 31), (5, 64), (2, 127), (3, 256), (6, 1000), (3, 1025)]
+# test_every_width_up_to_64 has the narrow ones.
+SHAPES = [(129, 33), (2, 1023), (1, 1), (2, 4096), (7, 8)]
+MORE_SHAPES = [(2, 127), (3, 256), (6, 1000), (3, 1025)]
 
 
-@each_dtype
 @pytest.mark.parametrize(
-    ("rows", "cols"),
-    [*SHAPES, *(pytest.param(*shape, marks=pytest.mark.slow) for shape in MORE_SHAPES)],
+    ("rows", "cols", "dtype"),
+    [
+        *in_each_type(SHAPES[:2], every=4),
+        *in_each_type(SHAPES[2:]),
+        *in_each_type(MORE_SHAPES, marks=pytest.mark.slow),
+    ],
 )
 @each_case
 def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.dtype):
@@ -92,17 +104,11 @@ LARGE_OF_EACH = [
     for shape in LARGE
     if case.widest >= LARGE[-1][1] and not (case.is_product and shape == LARGE[-1])
 ]
-
-
-# Of one size are float16 and bfloat16, and what both do, small shapes show: on the simulator, where
-# draws take long, one of the two is enough, and fewer draws of a single number.
-SIZES = [dtype for dtype in DTYPES if DEVICE.type == "cuda" or dtype != torch.float16]
-DRAWS = RESULTS if DEVICE.type == "cuda" else 10
+DRAWS = RESULTS if DEVICE.type == "cuda" else 10  # of a single number each takes long
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", SIZES, ids=lambda dtype: str(dtype).split(".")[1])
-@pytest.mark.parametrize(("case", "rows", "cols"), LARGE_OF_EACH, ids=str)
+@pytest.mark.parametrize(("case", "rows", "cols", "dtype"), in_each_type(LARGE_OF_EACH, every=1))
 def test_errors_of_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed), DRAWS)
 
@@ -131,10 +137,14 @@ WIDE = [*POWERS, 509, 768, 1021, 1288, 2560, 4093, 5128, 7168, 12296, 16381, 204
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("first", [0, 1], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", BEST, ids=str)
-def test_wide_rows(case: Case, dtype: torch.dtype):
-    for cols in (cols for cols in WIDE if cols <= case.widest):
+def test_wide_rows(case: Case, first: int):
+    """Of a product, which takes long without a GPU, each width has one of the two types."""
+    for number, cols in enumerate(cols for cols in WIDE if cols <= case.widest):
+        if DEVICE.type != "cuda" and number % 2 != first and case.is_product:
+            continue
+        dtype = (torch.float32, torch.bfloat16)[first]
         inputs = case.inputs(2, cols, dtype, seed=cols)
         assert_close_to_pytorch(case, inputs)
 
@@ -153,9 +163,18 @@ def test_many_short_rows(case: Case, cols: int):
 # ---- layouts
 
 
-@each_size_of_dtype
-@pytest.mark.parametrize("cols", [64, 65])
-@pytest.mark.parametrize("layout", [transposed, strided, expanded, misaligned])
+LAYOUTS = [(layout, cols) for layout in (transposed, strided, expanded) for cols in (64, 65)]
+
+
+# What is not contiguous is copied before any kernel runs, whatever its type.
+@pytest.mark.parametrize(
+    ("layout", "cols", "dtype"),
+    [
+        *in_each_type(LAYOUTS, every=1),
+        *in_each_type([(misaligned, 64)], every=4),
+        *in_each_type([(misaligned, 65)]),
+    ],
+)
 @each_case
 def test_layouts(case: Case, layout, cols: int, dtype: torch.dtype):
     def draw(seed: int) -> dict[str, Tensor]:
@@ -185,8 +204,7 @@ def test_many_rows_that_begin_anywhere(case: Case, cols: int, dtype: torch.dtype
     assert_close_to_pytorch(case, case.inputs(1501, cols, dtype))
 
 
-@each_size_of_dtype
-@pytest.mark.parametrize("only", ["first", "others"])
+@pytest.mark.parametrize(("only", "dtype"), in_each_type([("first",), ("others",)], every=2))
 @each_case
 def test_one_misaligned_tensor(case: Case, only: str, dtype: torch.dtype):
     moved = [case.first] if only == "first" else case.others
@@ -212,8 +230,9 @@ def test_any_rank(case: Case, shape: tuple[int, ...]):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs_of_rank(shape, torch.float32, seed))
 
 
-@each_dtype
-@pytest.mark.parametrize(("rows", "cols"), [(0, 8), (0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"), in_each_type([(0, 8), (0, 5), (5, 0), (0, 0)], every=1)
+)
 @each_case
 def test_empty(case: Case, rows: int, cols: int, dtype: torch.dtype):
     inputs = case.inputs(rows, cols, dtype)
@@ -353,13 +372,12 @@ def test_vector_hands_down_rows_that_are_too_wide_for_a_block(case: Case, dtype:
 # ---- the same bits on every run
 
 
-@each_dtype
-@pytest.mark.parametrize(("rows", "cols"), [(700, 64), (3, 9000), (300, 33)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"), in_each_type([(700, 64), (3, 9000), (300, 33)], every=1)
+)
 @pytest.mark.parametrize("case", BEST, ids=str)
 def test_same_bits_on_every_run(case: Case, rows: int, cols: int, dtype: torch.dtype):
     inputs = case.inputs(rows, cols, dtype)
     first = outcome(case.ours, inputs)
     for _ in range(3):
-        again = outcome(case.ours, inputs)
-        for name in first:
-            assert torch.equal(first[name], again[name]), name
+        assert_same_bits(first, outcome(case.ours, inputs))

@@ -66,6 +66,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.longest  # these three share what takes half a minute to make
 def test_a_package_needs_nothing_of_this_project(square: Path):
     done = ran(square, "-c", USE)
@@ -73,6 +74,7 @@ def test_a_package_needs_nothing_of_this_project(square: Path):
     assert done.stdout == "x is int32; wanted is float64, float32, float16 or bfloat16\n"
 
 
+@pytest.mark.slow
 @pytest.mark.longest
 def test_its_wheel_fits_later_releases_and_lacks_other_peoples_libraries(square: Path):
     (wheel,) = square.parent.glob("*.whl")
@@ -84,6 +86,7 @@ def test_its_wheel_fits_later_releases_and_lacks_other_peoples_libraries(square:
     assert not re.search(r"-march=native|/home|/tmp|/root", text)
 
 
+@pytest.mark.slow
 @pytest.mark.longest
 def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
     same = ran(square, "-m", "square.verify")

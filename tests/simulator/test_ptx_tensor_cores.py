@@ -6,6 +6,7 @@ GPU to, and many more tiles are computed on both.
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
 from fractions import Fraction
@@ -217,6 +218,7 @@ def float16(word: int) -> float:
     return struct.unpack("e", struct.pack("H", word))[0]
 
 
+@functools.cache
 def as_half(word: int, name: str) -> int:
     """A number of 8 bits as float16."""
     it, form = number(word, name), FORMATS[name]
