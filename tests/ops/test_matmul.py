@@ -61,7 +61,7 @@ def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, i
 @pytest.mark.parametrize("act", ["gelu", "swiglu"])
 @pytest.mark.parametrize("shape", [(1, 68, 301), (13, 66, 550)], ids=str)
 def test_few_rows_that_begin_anywhere(shape: tuple[int, int, int], act: str, dtype: torch.dtype):
-    judge(case(VERSIONS[-1], act=act), *shape, dtype=dtype)
+    judge(case(VERSIONS[-1], act=act, residual=None), *shape, dtype=dtype)
 
 
 def test_few_rows_that_begin_anywhere_read_no_neighbours():

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import jitload
-import reference
 from jitloader.handle import Kernel
 
 H200 = 132  # multiprocessors
@@ -16,9 +15,8 @@ TILES = {64: (128, 128), 128: (128, 64), 256: (64, 64)}  # keys of a tile and ro
 
 @pytest.fixture(scope="module")
 def plans() -> Kernel:
-    kernels = Path(reference.__file__).parent / "kernels"
     source = Path(__file__).parent / "kernels/plans.cu"
-    include = [str(kernels), str(kernels / "include")]
+    include = [str(folder) for folder in (*jitload.op_folders(), jitload.KERNELS / "include")]
     return jitload.load(source, target="cpu", include=include)
 
 
