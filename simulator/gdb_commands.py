@@ -119,6 +119,7 @@ def begin():
     for setting in (
         "breakpoint pending on",
         "pagination off",
+        "width 0",  # else a long path goes to a line of its own
         "print thread-events off",
         "print pretty on",
         "step-mode off",
