@@ -209,7 +209,7 @@ _LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, 
 
 
 # What a line is said to be from that defines a macro for a source: toolchain.macros.
-_OF_MACRO = re.compile(r"(-D|macro )(\w+)")
+_OF_MACRO = r"(-D|macro )(\w+)"
 
 
 def _in_users_words(message: str) -> str:
@@ -256,7 +256,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                     column = _column(output[match.end() + 1 :], path, line)
                 message = _in_users_words(match["message"])
                 hint = hint_for(match["message"], output[match.start() : end][:500])
-                if macro := _OF_MACRO.fullmatch(match["path"]):
+                if macro := re.fullmatch(_OF_MACRO, match["path"]):
                     by_flag = f": the flag {macro[0]} defines it" * (macro[1] == "-D")
                     hint = f"{macro[2]} is a macro here{by_flag}"
                 if hint in (error.hint for error in told.values()):

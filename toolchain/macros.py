@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 # The macros by which a program tells the headers of the simulator, of C and C++, of CCCL and of
 # PyTorch what it wants.
-STEERING = re.compile(
+STEERING = (
     r"_\w*|NDEBUG|(?:SIMULATOR|PLAYGROUND|THRUST|CUB|CCCL|LIBCUDACXX|NVTX3?|NV|CUDA|CUDART|CUBLAS"
     r"|TORCH|PYTORCH|AT|C10|CAFFE2|USE|CPU_CAPABILITY)_\w*"
 )
@@ -51,9 +51,10 @@ _PUT_BACK = """\
 #pragma pop_macro("{0}")
 #endif
 """
-_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-_INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-_OPTION = re.compile(r"-(D|U|include)(.*)", re.DOTALL)
+# Patterns are strings, which only a build compiles.
+_DEFINE = r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)"
+_INCLUDED = r'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]'
+_OPTION = r"(?s)-(D|U|include)(.*)"
 
 
 class Given(NamedTuple):
@@ -89,7 +90,7 @@ def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
     given = Given({}, [])
     left = iter(flags)
     for flag in left:
-        option = _OPTION.fullmatch(flag)
+        option = re.fullmatch(_OPTION, flag)
         value = option and (option[2] or next(left, ""))
         if not option or (option[1] == "include" and option[2]):  # such as -include-pch
             kept.append(flag)
@@ -98,7 +99,7 @@ def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
         else:
             head, equals, body = value.partition("=")
             name = re.split(r"\W", head, maxsplit=1)[0]
-            if STEERING.fullmatch(name):
+            if re.fullmatch(STEERING, name):
                 kept.append(f"-{option[1]}{value}")
             else:
                 definition = f"{head} {body if equals else '1'}"
@@ -109,8 +110,8 @@ def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
 
 def defined_in(texts: Iterable[str]) -> set[str]:
     """The macros that these texts define, but for those that headers are to see."""
-    names = {name for text in texts if "define" in text for name in _DEFINE.findall(text)}
-    return {name for name in names if not STEERING.fullmatch(name)}
+    names = {name for text in texts if "define" in text for name in re.findall(_DEFINE, text)}
+    return {name for name in names if not re.fullmatch(STEERING, name)}
 
 
 def undefined(names: Iterable[str]) -> str:
@@ -122,7 +123,7 @@ def screens(macros: Iterable[str], texts: Iterable[str], folders: Iterable[Path]
     """Headers by the names of those that texts include from these folders: each includes the one
     behind it, where macros are set aside. With them come the two that set aside and put back."""
     macros, folders = sorted(macros), list(folders)
-    included = {name for text in texts for name in _INCLUDED.findall(text)} if macros else set()
+    included = {name for text in texts for name in re.findall(_INCLUDED, text)} if macros else set()
     inner = (name for name in included if not name.startswith("/") and ".." not in name)
     there = (name for name in inner if any((folder / name).is_file() for folder in folders))
     found = {name: _SCREEN.format(name) for name in there}

@@ -7,6 +7,7 @@
 //
 // Traffic: g and x are read and dx is written once, 12 bytes per element.
 
+#include "column_sums.cuh"
 #include "columns.cuh"
 
 // ---- aligned: a block takes one row after the other. A thread always has the same eight columns,

@@ -26,8 +26,9 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 MAKE = shutil.which("make")
 
-# Used where they are found: triton comes with torch's CUDA build, the others are rivals.
-OPTIONAL = {"triton", "liger_kernel", "quack", "flash_attn_interface", "fa3_fwd_interface"}
+# Used where they are found: triton comes with torch's CUDA build, gdb has one of its own, and the
+# others are rivals.
+OPTIONAL = {"triton", "gdb", "liger_kernel", "quack", "flash_attn_interface", "fa3_fwd_interface"}
 
 needs_make = pytest.mark.skipif(MAKE is None, reason="make is not on the PATH")
 
