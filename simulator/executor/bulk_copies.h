@@ -85,7 +85,8 @@ namespace {
     if (WorkWatcher* work = watching_work()) {
         copy.asked_from = told_from;
         work->bulk_copy(of, copy);
-        copy.is_done = work->is_early();
+        // What tensor memory is asked for is never early: who uses its columns looks for what is.
+        copy.is_done = copy.kind != BulkCopy::Call && work->is_early();
         if (copy.is_done) carry_out(copy);
     }
     return copy;
