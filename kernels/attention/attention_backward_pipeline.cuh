@@ -9,6 +9,18 @@ struct BackwardMaps {
     CUtensorMap to[2];       // dq, or dk and dv
 };
 
+// The accumulators of dk and dv of blocks that share a tile of keys, in scratch memory: those of
+// the `count` blocks for dk, then for dv. convert_accum adds up the `splits` of each tile. Element
+// i of thread t of a warpgroup, which has 64 keys, is at i / 4 * 4 * kWarpgroup + 4 * t + i % 4.
+struct DkDvPartials {
+    float* values;
+    int splits, count;
+    // keys and cols: of a tile.
+    __host__ __device__ int64_t at(int is_dv, int partial, int keys, int cols) const {
+        return (int64_t(is_dv) * count + partial) * keys * cols;
+    }
+};
+
 #if HAS_WGMMA
 
 // Loads a tile of two tensors, rows from `row` on.
@@ -43,18 +55,6 @@ __device__ Steps steps_of_rows(const Call& a, int key, int split, int splits, in
     const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
     return {low, high > low ? high : low, split, splits, partial};
 }
-
-// The accumulators of dk and dv of blocks that share a tile of keys, in scratch memory: those of
-// the `count` blocks for dk, then for dv. convert_accum adds up the `splits` of each tile. Element
-// i of thread t of a warpgroup, which has 64 keys, is at i / 4 * 4 * kWarpgroup + 4 * t + i % 4.
-struct DkDvPartials {
-    float* values;
-    int splits, count;
-    // keys and cols: of a tile.
-    __host__ __device__ int64_t at(int is_dv, int partial, int keys, int cols) const {
-        return (int64_t(is_dv) * count + partial) * keys * cols;
-    }
-};
 
 // Calls f(attention, slice, key, steps) for a tile of keys of one of the `splits` blocks of each
 // slice, from `key` on, if there are such keys.

@@ -35,7 +35,9 @@ def special_values(dtype: torch.dtype) -> list[float]:
 
 def transposed(t: Tensor) -> Tensor:
     """The memory of the transposed tensor; of a vector, every third element."""
-    return t.mT.contiguous().mT if t.dim() > 1 else t.repeat_interleave(3)[::3]
+    if t.dim() > 1:
+        return t.mT.contiguous().mT
+    return t.repeat_interleave(3)[::3] if t.dim() else t
 
 
 def strided(t: Tensor) -> Tensor:
