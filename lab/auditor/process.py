@@ -21,6 +21,7 @@ import jitload
 from lab.auditor.report import NOT_RUN, Row
 from lab.auditor.rows import dumped, ended, subject, tried
 from lab.auditor.traps import TRAPS
+from lab.checker.trial import signal_words
 
 START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
 BUILDS = 240.0  # that the first trap may take longer, for what it compiles
@@ -96,9 +97,7 @@ def _run(folder: Path, seconds: float) -> str:
             if child.returncode == 0:
                 return ""
             if child.returncode < 0:
-                number = -child.returncode
-                name = signal.Signals(number).name
-                return f"it ended the process: {signal.strsignal(number)} ({name})"
+                return f"it ended the process: {signal_words(-child.returncode)}"
             return f"it ended the process with status {child.returncode}"
         finally:
             with contextlib.suppress(ProcessLookupError):

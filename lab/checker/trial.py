@@ -162,6 +162,11 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
         return _judge(call, folder, status, took, _output(folder))
 
 
+def signal_words(number: int) -> str:
+    """A signal for people, as in "Segmentation fault (SIGSEGV)"."""
+    return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+
+
 def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
     """Run the child; return its exit status, None where it hung, and the seconds of the call.
 
@@ -228,10 +233,9 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
         outcome, happened = "hung", f"did not return within {took:g} s, and was ended"
         hint = "Look for a loop whose end never comes, or threads that wait for each other."
     elif status < 0:
-        name = signal.Signals(-status).name
         outcome = "crashed"
-        happened = f"crashed after {_spoken(took)}: {signal.strsignal(-status)} ({name})"
-        hint = HINTS.get(name, "")
+        happened = f"crashed after {_spoken(took)}: {signal_words(-status)}"
+        hint = HINTS.get(signal.Signals(-status).name, "")
     else:
         outcome, hint = "crashed", ""
         happened = f"ended its process with status {status}"

@@ -11,7 +11,7 @@ import tempfile
 from multiprocessing import Pipe
 
 import jitload
-from lab.checker.trial import HINTS
+from lab.checker.trial import HINTS, signal_words
 from lab.watcher.subject import Subject
 
 OUTPUT = 2000  # characters of what it printed that are told
@@ -66,8 +66,8 @@ class WorkerProcess:
         status = self._process.wait()
         how = f"ended with status {status}"
         if status < 0:
-            name = signal.Signals(-status).name
-            how = f"crashed: {signal.strsignal(-status)} ({name}). {HINTS.get(name, '')}".rstrip()
+            hint = HINTS.get(signal.Signals(-status).name, "")
+            how = f"crashed: {signal_words(-status)}. {hint}".rstrip()
         return "\n".join(filter(None, [how, self._printed()]))
 
     def _printed(self) -> str:

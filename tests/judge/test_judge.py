@@ -149,15 +149,18 @@ def test_what_does_not_compile_is_told_with_its_line(tmp_path):
 
 @confined
 def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
+    mine, secret = tmp_path / "mine", tmp_path / "secret"
+    mine.mkdir()
+    secret.write_text("of somebody else")
     code = (
         "import os, socket\n"
-        "print(os.path.exists('/root/.bashrc') or os.path.exists('/home'),"
+        f"print(os.path.exists({str(secret)!r}) or os.path.exists('/home'),"
         " os.path.exists('/etc/passwd'))\n"
         "try: socket.create_connection(('1.1.1.1', 53), 1); print('network')\n"
         "except OSError: print('none')\n"
         "print(len([p for p in os.listdir('/proc') if p.isdigit()]))\n"
     )
-    process = Sandbox.here().start([sys.executable, "-c", code], tmp_path)
+    process = Sandbox.here().start([sys.executable, "-c", code], mine)
     out, _ = process.communicate(timeout=60)
     lines = out.decode().split("\n")
     assert lines[:2] == ["False False", "none"]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from attention_bits import assert_same
 from op_cases import DEVICE, converted, doubled, error, module_of, outcome
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
@@ -309,14 +310,6 @@ def test_scores_past_whole_numbers_beside_none(version: str):
     torch.testing.assert_close(got, want, rtol=0, atol=0.05)
 
 
-def assert_same(name: str, got: Tensor, want: Tensor) -> None:
-    """The same bits; of dk and dv the same sums, which few tiles of keys share among blocks."""
-    if name in ("dk", "dv"):
-        torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-7 * want.abs().max().item() / 16)
-    else:
-        assert torch.equal(got, want), name
-
-
 @pytest.mark.parametrize("cols", [64, 128])
 @each_with_tensor_cores
 def test_the_same_bits_beside_other_batches(version: str, cols: int):
@@ -325,7 +318,7 @@ def test_the_same_bits_beside_other_batches(version: str, cols: int):
     want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
     got = outcome(lambda **given: attention(**given, causal=True, version=version), more)
     for name in want:
-        assert_same(name, got[name][1:], want[name])
+        assert_same(name, got[name][1:], want[name], version)
 
 
 @pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
@@ -340,7 +333,7 @@ def test_the_same_bits_whatever_a_block_has_besides(version: str, cols: int):
     want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
     got = outcome(lambda **given: attention(**given, causal=True, version=version), many)
     for name in want:
-        assert_same(name, got[name], want[name].expand_as(got[name]))
+        assert_same(name, got[name], want[name].expand_as(got[name]), version)
 
 
 @pytest.mark.parametrize("cols", [64, 96])

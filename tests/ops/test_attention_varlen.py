@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attention_bits import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import DEVICE, Calls, converted, doubled, error, module_of, outcome
@@ -129,12 +130,7 @@ def check_bits(inputs: dict[str, Tensor], version: str, **options) -> None:
         )
         for name, want in alone.items():
             of = rows if name in ("y", "dq") else keys
-            if name in ("dk", "dv"):
-                torch.testing.assert_close(
-                    got[name][of], want.transpose(0, 1), rtol=0.02, atol=0.02
-                )
-            else:
-                assert torch.equal(got[name][of], want.transpose(0, 1)), name
+            assert_same(name, got[name][of], want.transpose(0, 1), version)
 
 
 @each_version

@@ -229,7 +229,7 @@ def test_a_warp_multiplies(of_warps, case):
 # ---- tcgen05.mma
 
 N = 96
-D_AT, A_AT, SCALES_A_AT, SCALES_B_AT = 0, 256, 300, 308  # columns of tensor memory
+A_AT, SCALES_A_AT, SCALES_B_AT = 256, 300, 308  # columns of tensor memory; D begins at 0
 
 TENSOR_KERNEL = """
 __global__ void {name}_kernel(const int* image, int words, const int* memory_image,
@@ -237,12 +237,8 @@ __global__ void {name}_kernel(const int* image, int words, const int* memory_ima
     extern __shared__ char dynamic[];
     __shared__ unsigned memory;
     __shared__ alignas(8) uint64_t barrier;
-    char* const here = rounded_up(dynamic);
-    for (int i = threadIdx.x; i < words; i += 128) reinterpret_cast<int*>(here)[i] = image[i];
+    char* const here = prepare(dynamic, image, words, &barrier);
     if (threadIdx.x < 32) allocate(&memory, 512);
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(&barrier)));
-    asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     fill(memory, memory_image, 512);
     before();

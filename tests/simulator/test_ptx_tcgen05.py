@@ -42,6 +42,17 @@ __device__ void after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "
 __device__ void wait_for_loads() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
 __device__ void wait_for_stores() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
+// Shared memory as in the image, for the asynchronous proxy, and a barrier of one arrival. All who
+// use them come to a barrier of the block afterwards.
+__device__ char* prepare(char* dynamic, const int* image, int words, uint64_t* barrier) {
+    char* const here = rounded_up(dynamic);
+    for (int i = threadIdx.x; i < words; i += 128) reinterpret_cast<int*>(here)[i] = image[i];
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(barrier)));
+    asm volatile("fence.proxy.async;" ::: "memory");
+    return here;
+}
+
 // Each thread has a lane, an image of the memory has `columns` of each.
 __device__ void fill(unsigned memory, const int* image, int columns) {
     const unsigned mine = memory + (threadIdx.x / 32 % 4 * 32 << 16);
@@ -173,12 +184,8 @@ __global__ void {name}_kernel(const int* image, int words, const int* a, const l
     extern __shared__ char dynamic[];
     __shared__ unsigned memory;
     __shared__ alignas(8) uint64_t barrier;
-    char* const here = rounded_up(dynamic);
-    for (int i = threadIdx.x; i < words; i += 128) reinterpret_cast<int*>(here)[i] = image[i];
+    char* const here = prepare(dynamic, image, words, &barrier);
     if (threadIdx.x < 32) allocate(&memory, 512);
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(&barrier)));
-    asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     fill(memory, D, {COLUMNS});
     fill(memory + {COLUMNS}, a, 64);
@@ -218,15 +225,10 @@ pair_kernel(const int* images, int words, const long long* steps, int instructio
     extern __shared__ char dynamic[];
     __shared__ unsigned memory;
     __shared__ alignas(8) uint64_t barrier;
-    char* const here = rounded_up(dynamic);
-    for (int i = threadIdx.x; i < words; i += 128)
-        reinterpret_cast<int*>(here)[i] = images[blockIdx.x * words + i];
+    char* const here = prepare(dynamic, images + blockIdx.x * words, words, &barrier);
     if (threadIdx.x < 32)
         asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;"
                      :: "r"(at(&memory)), "r"({COLUMNS}) : "memory");
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(&barrier)));
-    asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     int* const mine = D + blockIdx.x * 128 * {COLUMNS};
     fill(memory, mine, {COLUMNS});
@@ -268,12 +270,8 @@ __global__ void moves_kernel(const int* image, int words, long long descriptor, 
     extern __shared__ char dynamic[];
     __shared__ unsigned memory;
     __shared__ alignas(8) uint64_t barrier;
-    char* const here = rounded_up(dynamic);
-    for (int i = threadIdx.x; i < words; i += 128) reinterpret_cast<int*>(here)[i] = image[i];
+    char* const here = prepare(dynamic, image, words, &barrier);
     if (threadIdx.x < 32) allocate(&memory, 32);
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(&barrier)));
-    asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     fill(memory, D, 16);
     before();
