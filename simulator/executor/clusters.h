@@ -21,9 +21,14 @@ class Cluster {
     enum class Outcome { Changed, Deadlock, GivenUp };
 
     std::vector<Block*> blocks;
+    std::atomic<uint64_t> next;  // cluster to begin, or to be canceled
+    uint64_t number;             // of the one that runs
 
-    void begin(const Launch& to_run) {
+    // A launch of so many clusters.
+    void begin(const Launch& to_run, uint64_t clusters) {
         launch = &to_run;
+        count = clusters;
+        next = 0;
         const dim3& extent = launch->cluster;
         blocks.assign(size_t(extent.x) * extent.y * extent.z, nullptr);
         if (members.size() < blocks.size()) members.resize(blocks.size());
@@ -40,12 +45,14 @@ class Cluster {
         if (++come == blocks.size()) {
             come = 0;
             clusters_begun++;
+            number = next++;
             alive = unsigned(blocks.size());
             arrived = asleep = turn = 0;
             for (Member& member : members) member.state = State::Running;
             notify_all();
         }
         members[rank].changed.wait(lock, [&] { return clusters_begun != mine || given_up; });
+        if (number >= count) return false;
         take_turn(lock, rank);
         return !given_up;
     }
@@ -157,7 +164,7 @@ class Cluster {
     std::mutex mutex;
     const Launch* launch = nullptr;
     std::deque<Member> members;  // at least as many as blocks: they stay from launch to launch
-    uint64_t clusters_begun = 0;
+    uint64_t count, clusters_begun = 0;
     std::atomic<uint64_t> opened{0};
     unsigned come, alive, arrived, asleep, turn;
     bool given_up = false;

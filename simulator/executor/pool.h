@@ -126,6 +126,27 @@ class Pool {
         is_stopping = false;
     }
 
+    // Cluster launch control: the next cluster that has not begun, which then never does. False if
+    // there is none. What is watched leaves half of them, so that more than one block is seen.
+    bool cancel_next(uint3& first) {
+        const Launch& launch = *current;
+        if (launch.cooperative || is_repeating) return false;
+        const dim3& of = launch.cluster;
+        const uint64_t size = launch.in_clusters() ? uint64_t(of.x) * of.y * of.z : 1;
+        if (watcher && canceled >= blocks / size / 2) return false;
+        std::atomic<uint64_t>& counter = launch.in_clusters() ? cluster.next : next;
+        uint64_t n = counter;
+        do {
+            if (n >= blocks / size) return false;
+        } while (!counter.compare_exchange_weak(n, n + 1));
+        if (watcher) canceled++;
+        const uint64_t block = launch.in_clusters() ? block_in_cluster(launch, n, 0)
+                               : watcher            ? watcher->block_in_order(n)
+                                                    : n;
+        first = index_of(launch, block);
+        return true;
+    }
+
     static Error time_is_over(const Launch& launch) {
         return {cudaErrorLaunchTimeout, describe(launch) + ": the time for the check was over"};
     }
@@ -217,7 +238,8 @@ class Pool {
     void run_clusters(const Launch& launch) {
         blocks = count_blocks(launch);
         next = 0;
-        cluster.begin(launch);
+        const dim3& of = launch.cluster;
+        cluster.begin(launch, blocks / (uint64_t(of.x) * of.y * of.z));
         const Memory of_blocks{cluster.blocks.data(), cluster.blocks.size() * sizeof(Block*)};
         if (watcher) begin_watched(launch, *watcher, of_blocks);
         const size_t size = cluster.blocks.size();
@@ -257,9 +279,11 @@ class Pool {
         self.launch = &launch;
         self.dynamic_shared = simulator_dynamic_shared;
         find_static_shared(self, guard_shared(launch));
-        for (uint64_t n = 0; n * size < blocks; n++) {
+        for (;;) {
             if (stopping.asked) cluster.give_up();
             if (!cluster.gather(rank, self)) break;
+            const uint64_t n = cluster.number;
+            canceled = 0;
             self.cluster = cluster.blocks.data();
             self.changes_seen = cluster.changes_for(rank);
             const uint64_t block = block_in_cluster(launch, n, rank);
@@ -303,8 +327,10 @@ class Pool {
             self.number = n;
             return self.run_block(launch, index_of(launch, block), &watcher) && !stopping.asked;
         };
-        for (uint64_t n = 0; n < blocks; n++) {
+        next = 0;
+        for (uint64_t n; (n = next++) < blocks;) {
             if (watcher.leaves_out(watcher.block_in_order(n))) continue;
+            canceled = 0;
             watcher.begin_block(self, watcher.block_in_order(n));
             const bool ran = run(n) || stopping.asked;
             if (gathering.takes_turns()) return end_in_turns(launch, watcher, ran);
@@ -315,7 +341,7 @@ class Pool {
                 return watcher.forget_launch();
             }
             if (!watcher.end_block(ran ? nullptr : &self.error)) return;
-            if (n + 1 == repeated) watcher.repeat(run);
+            if (n + 1 == repeated && !canceled) watcher.repeat(run);
             if (stopping.asked) return;
         }
     }
@@ -455,6 +481,7 @@ class Pool {
     std::atomic<uint64_t> changed{0};
     uint64_t blocks, chunk;
     std::atomic<uint64_t> next;
+    uint64_t canceled = 0;  // clusters, by the running one, where there is a watcher
     Error failure;
 
     std::mutex mutex;
@@ -478,4 +505,9 @@ Pool* pool = new Pool;
 bool begin_turns(Worker& running) { return pool->begin_turns(running); }
 
 }  // namespace
+
+bool cancel_next_cluster(uint3& first) { return pool->cancel_next(first); }
+void note_none_canceled() { worker->none_canceled = worker->serial; }
+bool was_none_canceled() { return worker->none_canceled == worker->serial; }
+
 }  // namespace simulator

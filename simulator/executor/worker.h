@@ -70,6 +70,7 @@ class Worker : public Block {
     Cluster* team = nullptr;                 // the blocks of its cluster
     uint64_t changes_seen = 0;               // of theirs
     BulkCopies* bulk_copies = nullptr;       // that are to be carried out; made once
+    uint64_t none_canceled = 0;              // the block that has read that no cluster is left
     uint64_t opened_alone = 0;               // of its barriers, where the block is all of it
     uint64_t barriers_awaited[max_threads];  // of the cluster, by each thread
     // At the last round of waking those who pause; since when nobody has changed anything.

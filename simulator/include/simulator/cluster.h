@@ -17,6 +17,12 @@ SIMULATOR_INLINE void cluster_wait(const char* what, const char* file, int line)
 // Another block of the cluster may wait for what this one has just changed.
 SIMULATOR_EXPORT void tell_cluster();
 
+// Cluster launch control: a cluster that has not begun never does, and its first block is `first`.
+// False if none is left. A block that has read that asks no more.
+SIMULATOR_EXPORT bool cancel_next_cluster(uint3& first);
+SIMULATOR_EXPORT void note_none_canceled();
+SIMULATOR_EXPORT bool was_none_canceled();
+
 SIMULATOR_INLINE uint3 cluster_extent() {
     const dim3& extent = current->cluster_extent;
     return current->cluster ? uint3{extent.x, extent.y, extent.z} : uint3{1, 1, 1};

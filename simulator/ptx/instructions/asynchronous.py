@@ -126,6 +126,14 @@ def _store(use: Use) -> str:
     )
 
 
+def _first_block(use: Use) -> str:
+    """`{x, y, z, _}, answer`."""
+    targets = use.vector(0)
+    if len(targets) != 4:
+        raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
+    return " ".join(f"{to} = $first_block({use[1]}, {i});" for i, to in enumerate(targets[:3]))
+
+
 _TELLS = r"\.mbarrier::complete_tx::bytes"
 _OP = r"\.(?P<op>add|min|max|inc|dec|and|or|xor)"
 _HINT = r"(?:\.L2::cache_hint)?"
@@ -133,6 +141,7 @@ _MULTICAST = r"(?P<multicast>\.multicast::cluster)?"
 _B64 = r"\.b64"
 _H = "mbarriers.h"
 _BULK = "bulk_copies.h"
+_CONTROL = "cluster_launch_control.h"
 
 RULES = [
     Rule(rf"mbarrier\.init{_SHARED}{_B64}", _init, _H),
@@ -220,6 +229,27 @@ RULES = [
         rf"red\.async\.relaxed\.cluster(?:\.shared::cluster)?{_TELLS}{_OP}\.(?P<type>[usb](?:32|64))",
         _store,
         _BULK,
+    ),
+    Rule(
+        rf"clusterlaunchcontrol\.try_cancel\.async(?:\.shared::cta)?{_TELLS}"
+        r"(?P<all>\.multicast::cluster::all)?\.b128",
+        lambda use: f"$try_cancel({use[0]}, {use[1]}, {str(bool(use.groups['all'])).lower()});",
+        _CONTROL,
+    ),
+    Rule(
+        r"clusterlaunchcontrol\.query_cancel\.is_canceled\.pred\.b128",
+        "{0} = $is_canceled({1});",
+        _CONTROL,
+    ),
+    Rule(
+        r"clusterlaunchcontrol\.query_cancel\.get_first_ctaid\.v4\.b32\.b128",
+        _first_block,
+        _CONTROL,
+    ),
+    Rule(
+        r"clusterlaunchcontrol\.query_cancel\.get_first_ctaid::(?P<dimension>[xyz])\.b32\.b128",
+        lambda use: f"{use[0]} = $first_block({use[1]}, {'xyz'.index(use.groups['dimension'])});",
+        _CONTROL,
     ),
     Rule(
         r"mapa(?P<space>\.shared::cluster)\.u(?:32|64)",

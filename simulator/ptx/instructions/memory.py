@@ -126,7 +126,9 @@ RULES = [
         "fences.h",
     ),
     Rule(
-        r"fence\.proxy\.async(?:\.(?:global|shared(?:::\w+)?))?",
+        r"fence\.proxy\.async(?:\.(?:global|shared(?:::\w+)?)"
+        r"|::generic\.(?:acquire\.sync_restrict::shared::cluster"
+        r"|release\.sync_restrict::shared::cta)\.cluster)?",
         "$proxy_fence($ProxyFence::Async);",
         "fences.h",
     ),
