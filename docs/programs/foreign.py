@@ -40,7 +40,7 @@ from pathlib import Path
 
 from docs.programs import foreign_words
 from docs.programs.foreign_cases import Case, cases
-from docs.programs.foreign_page import page, totals_table
+from docs.programs.foreign_page import built, page, totals_table
 from docs.programs.foreign_rows import (
     GOOD,
     Row,
@@ -109,9 +109,10 @@ def tell(rows: list[Row], options: argparse.Namespace, earlier: int) -> None:
     order = {name: position for position, name in enumerate(places)}
     rows = sorted([*rows, *stays], key=lambda row: (order[row.source], row.file))
     write(docs / "foreign.csv", rows)
-    write_sources(docs / "foreign_sources.csv", places)
+    counts = {name: built(rows, name) for name in places}
+    write_sources(docs / "foreign_sources.csv", places, counts)
     own = own_faults(docs / "foreign_own.csv")
-    text = page(rows, places, read(options.before), read(options.csv), own)
+    text = page(rows, read(options.csv), own)
     if count := earlier + len(stays):
         text = f"{count} of these were tried with an earlier state of the project.\n\n{text}"
     PART.write(text)

@@ -40,17 +40,14 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
     ]
 
 
-def page(
-    rows: list[Row],
-    sources: dict[str, str],
-    before: list[Row],
-    other: list[Row],
-    own: dict[tuple[str, str], str],
-) -> str:
+LISTED = 3  # a reason to stop is listed where it stops at least so many files
+PAIRS = 8  # the commonest pairs of different verdicts are listed, the rest counted
+
+
+def page(rows: list[Row], other: list[Row], own: dict[tuple[str, str], str]) -> str:
     """Totals, then what is not right, with the line that says why.
 
-    sources: the repository and commit of each.
-    own: what is not ours to mend, and why: `foreign_rows.own_faults`.
+    own: files that fail by their own fault, and why: `foreign_rows.own_faults`.
     """
     modern = [row for row in rows if is_modern(row)]
     parts = [
@@ -60,10 +57,8 @@ def page(
         *faults(modern, own),
         joined(rows, other) if other else "",
         "## What stops them",
-        "What stops at least two files; foreign.csv has the line for each of the others.",
+        f"What stops at least {LISTED} files. foreign.csv has the line for each of the others.",
         causes_table(rows),
-        "## The sources",
-        sources_table(rows, sources, before),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -83,23 +78,15 @@ def causes_table(rows: list[Row]) -> str:
     lines = [
         [f"`{cause}`".replace("``", "`"), count, f"{found[0].source}/{found[0].file}"]
         for cause, count, found in causes(rows)
-        if count > 1
+        if count >= LISTED
     ]
     return table(["the line", "files", "as in"], lines, "lrl")
 
 
-def sources_table(rows: list[Row], sources: dict[str, str], before: list[Row]) -> str:
-    """Where each source comes from, how many files it has, and how many of them build."""
-    head = ["source", "at", "files", "built", *(["built before"] if before else [])]
-    lines = []
-    for name in [*sources, None]:
-        own = [row for row in rows if name in (row.source, None) and row.verdict != "left out"]
-        files = {file_of(row) for row in own}
-        built = {file_of(row) for row in own if builds(row)}
-        known = {file_of(row) for row in before if builds(row)} & files
-        shown = [name or "all", sources.get(name, ""), len(files), len(built)]
-        lines.append([*shown, *([len(known)] if before else [])])
-    return table(head, lines, "llr")
+def built(rows: list[Row], source: str) -> tuple[int, int]:
+    """How many files a source has, and how many of them build."""
+    own = [row for row in rows if row.source == source and row.verdict != "left out"]
+    return len(set(map(file_of, own))), len({file_of(row) for row in own if builds(row)})
 
 
 def faults(rows: list[Row], own: dict[tuple[str, str], str]) -> list[str]:
@@ -165,7 +152,10 @@ def joined(rows: list[Row], other: list[Row]) -> str:
     pairs = [(row, there) for row, there in pairs if there]
     differ = Counter((row.verdict, there.verdict) for row, there in pairs)
     same = sum(count for (here, there), count in differ.items() if here == there)
-    lines = [[*both, n] for both, n in differ.most_common() if both[0] != both[1]]
+    unlike = [[*both, n] for both, n in differ.most_common() if both[0] != both[1]]
+    lines = unlike[:PAIRS]
+    if rest := sum(count for *_, count in unlike[PAIRS:]):
+        lines.append(["other pairs", "", rest])
     said = (
         f"{same} of {len(pairs)} runs have the same verdict on a GPU (foreign_gpu.csv)."
         f" The other {len(pairs) - same}:"

@@ -96,8 +96,11 @@ def sources(path: Path) -> dict[str, str]:
         return {row["source"]: f"{row['repository']} at {row['commit']}" for row in rows}
 
 
-def write_sources(path: Path, sources: dict[str, str]) -> None:
+def write_sources(path: Path, sources: dict[str, str], counts: dict[str, tuple[int, int]]) -> None:
+    """counts: how many files each source has, and how many of them build."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["source", "repository", "commit"])
-        writer.writerows([name, *place.split(" at ", 1)] for name, place in sources.items())
+        writer.writerow(["source", "repository", "commit", "files", "built"])
+        writer.writerows(
+            [name, *place.split(" at ", 1), *counts[name]] for name, place in sources.items()
+        )
