@@ -3,13 +3,12 @@
     python -m lab.bench.report [CSV ...]     writes them again, without a GPU; of docs/bench.csv
 
 All figures are of one machine, that of the newest run: the same GPU, driver and releases of CUDA,
-PyTorch and Triton. Some of them may be of earlier runs. In that case bench.md lists the runs, each
-with its date, the rivals that were installed and its own score, and its tables have a column `run`.
+PyTorch and Triton. Some may be of earlier runs: bench.csv and bench_cells.csv name each cell's run.
 """
 
 import math
+import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -28,10 +27,15 @@ BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")
 PANELS = 4  # beside each other
 PRODUCTS, PRODUCT_LINES = "bench_products.svg", "bench_products.csv"
+CELLS = "bench_cells.csv"
+CELL_COLUMNS = (
+    *("op", "options", "direction", "dtype", "rows", "cols", "clock", "microseconds"),
+    *("percent of a copy", "best rival", "percent of the best rival", "not timed", "run"),
+)
 
 
 def write(csv: Path) -> list[Path]:
-    """Write the README's totals, bench.md, its pictures and bench_products.csv; return the paths.
+    """Write the README's totals, bench.md, its pictures and tables; return the paths.
 
     csv: the table of `make bench`, in the folder that gets all but the README, which is the one in
     the folder above, if there is one. Raises ValueError if it has no markers.
@@ -54,6 +58,10 @@ def write(csv: Path) -> list[Path]:
     page = csv.with_suffix(".md")
     page.write_text(full_page(table, list(pictures)))
     written = [page, *(csv.parent / name for name in pictures)]
+    apart = table[table["clock"] != TURNS_CLOCK]
+    if not apart.empty:
+        written.append(csv.with_name(CELLS))
+        cell_lines(apart).to_csv(written[-1], index=False)
     if not (in_turns := of_clock(table, TURNS_CLOCK)).empty:
         written.append(csv.with_name(PRODUCT_LINES))
         product_lines(in_turns).to_csv(written[-1], index=False)
@@ -113,15 +121,11 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     if not timed.empty:
         summary = f"{score(timed)} {summary}"
     lines = [f"# What `make bench` measured on an {table['device'].iloc[-1]}", "", summary]
-    for dtype in dict.fromkeys(timed["dtype"]):
-        of_type = timed[timed["dtype"] == dtype]
-        elements = (of_type["rows"] * of_type["cols"]).max()
-        lines += ["", f"## {dtype}, {elements:,} elements", ""]
-        lines += ["Percent of the bandwidth of a copy by row width: ours (the best rival).", ""]
-        lines += percent_table(of_type, sorted(set(of_type["cols"])), runs_of(table))
-        for name in pictures:
-            if dtype in name:
-                lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
+    if not timed.empty:
+        lines += ["", "## Ops that are bound by traffic", "", *width_totals(timed)]
+    for name in pictures:
+        if name != PRODUCTS:
+            lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
     if not in_turns.empty:
         lines += ["", *product_tables(in_turns, PRODUCT_LINES)]
         if PRODUCTS in pictures:
@@ -131,12 +135,13 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
         dtype = host["dtype"].iloc[0]
         lines += ["", f"## The host's time for a call at {rows} x {cols}, {dtype}", ""]
-        lines += host_table(host, runs_of(table))
+        lines += host_table(host)
     failures = table[table["failure"] != ""]
     if not failures.empty:
         lines += ["", "## Rivals without a time", ""]
-        for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
-            lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
+        for (label, failure), group in failures.groupby(["implementation", "failure"]):
+            ops = ", ".join(dict.fromkeys(group["op"]))
+            lines.append(f"- {label}, {ops}, {len(group)} cells: {failure}")
     if absent := absent_libraries(table):
         lines += ["", "## Rivals that were not installed", "", *absent]
     return "\n".join([*lines, ""])
@@ -153,48 +158,59 @@ def absent_libraries(table: DataFrame) -> list[str]:
     return [f"- {name}, {', '.join(of)}{needs.get(name, '')}" for name, of in ops.items()]
 
 
-def percent_table(timed: DataFrame, widths: list[int], runs: Sequence[str] = ()) -> list[str]:
-    """Markdown: a line for each op, options and direction, a column for each width.
-
-    runs: those of the whole page; where there are several, a last column says which it was.
-    """
-    lines = headed([*map(str, widths)], runs)
+def width_totals(timed: DataFrame) -> list[str]:
+    """Markdown: a line for each op, options and direction, with its figures over all widths."""
+    types = list(dict.fromkeys(timed["dtype"]))
+    lines = [
+        "Medians over the row widths, and the lowest with its width. Percent of the bandwidth of a"
+        f" copy, and percent of the best rival's speed. [{CELLS}]({CELLS}) has each width.",
+        "",
+        row(
+            ["", "", *(f"{it}, {of}" for it in types for of in ("of a copy", "of the best rival"))]
+        ),
+        "|---|---|" + "---|" * 2 * len(types),
+    ]
     for (op, options, direction), group in timed.groupby(
         ["op", "options", "direction"], sort=False
     ):
-        cells = {cols: group[group["cols"] == cols] for cols in widths}
-        shown = [titled(op, options), direction, *map(percent_text, cells.values())]
-        lines.append(row([*shown, *run_text(group[group["cols"].isin(widths)], runs)]))
+        shown = [titled(op, options), direction]
+        for dtype in types:
+            shown += _width_texts(group[group["dtype"] == dtype])
+        lines.append(row(shown))
     return lines
 
 
-def headed(columns: list[str], runs: Sequence[str]) -> list[str]:
-    """The first two lines of a table in Markdown, whose first two columns need no name."""
-    names = [*columns, "run"] if len(runs) > 1 else columns
-    return [f"| | {row(names)}", "|---|---|" + "---|" * len(names)]
+def _width_texts(group: DataFrame) -> list[str]:
+    """Percent of a copy and of the best rival's speed, each as "98, 94 at 262144"."""
+    of_copy, of_rival = [], []
+    for cols, cell in group.groupby("cols"):
+        own, rival = ours_and_best(cell)
+        of_copy.append((own["percent_of_copy"], cols))
+        if rival is not None:
+            of_rival.append((100 * rival["time_us"] / own["time_us"], cols))
+    return [_with_lowest(of_copy), _with_lowest(of_rival)]
 
 
-def run_text(line: DataFrame, runs: Sequence[str]) -> list[str]:
-    """Which run a line of a table is of: "2", or "2 (256, 1024: 1)"; [] where there is one run."""
-    if len(runs) <= 1:
-        return []
-    cols = line.drop_duplicates("cols").groupby("run")["cols"].agg(list)
-    most, *others = sorted(cols.index, key=lambda run: (-len(cols[run]), -runs.index(run)))
-    apart = [f"{', '.join(map(str, sorted(cols[run])))}: {runs.index(run) + 1}" for run in others]
-    return [f"{runs.index(most) + 1}" + (f" ({'; '.join(apart)})" if apart else "")]
-
-
-def percent_text(cell: DataFrame) -> str:
-    """Ours and the best rival of one cell: "**97** (95 compile)"."""
-    if cell.empty:
+def _with_lowest(shares: list[tuple[float, int]]) -> str:
+    if not shares:
         return ""
-    own, rival = ours_and_best(cell)
-    text, late = f"{own['percent_of_copy']:.0f}", untimed(cell)
-    others = [] if rival is None else [f"{rival['percent_of_copy']:.0f} {rival['implementation']}"]
-    if others and not late and own["time_us"] <= LEVEL * rival["time_us"]:
-        text = f"**{text}**"
-    others += [f"{name} not timed" for name in late]
-    return f"{text} ({', '.join(others)})" if others else text
+    middle, (lowest, cols) = statistics.median(share for share, _ in shares), min(shares)
+    return f"{middle:.0f}, {lowest:.0f} at {cols}"
+
+
+def cell_lines(table: DataFrame) -> DataFrame:
+    """A line for each cell, with the columns of CELL_COLUMNS."""
+    lines = []
+    for _, cell in table.groupby([*CELL], sort=False):
+        own, rival = ours_and_best(cell)
+        name = share = ""
+        if rival is not None:
+            name = rival["implementation"]
+            share = f"{100 * rival['time_us'] / own['time_us']:.1f}"
+        known = [own[column] for column in CELL_COLUMNS[:7]]
+        figures = [own["time_us"], own["percent_of_copy"], name, share]
+        lines.append([*known, *figures, ", ".join(untimed(cell)), own["run"]])
+    return DataFrame(lines, columns=CELL_COLUMNS)
 
 
 def score(timed: DataFrame) -> str:
@@ -223,20 +239,19 @@ def score(timed: DataFrame) -> str:
     return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
 
 
-def host_table(host: DataFrame, runs: list[str]) -> list[str]:
+def host_table(host: DataFrame) -> list[str]:
     """Markdown: microseconds of ours and of the fastest rival."""
     common = host.iloc[0][[*SHAPE]]
     lines = ["Microseconds: ours (the fastest rival). Both: forward and backward.", ""]
     directions = list(dict.fromkeys(host["direction"]))
-    names = ["", *directions, *["run"] * (len(runs) > 1)]
-    lines += [row(names), "|---|" + "---|" * (len(names) - 1)]
+    lines += [row(["", *directions]), "|---|" + "---|" * len(directions)]
     for (op, options), group in host.groupby(["op", "options"], sort=False):
         first = group.iloc[0]
         if (first[[*SHAPE]] != common).any():
             shape = f"{first['rows']} x {first['cols']}, {first['dtype']}"
             options = f"{shape}, {options.partition(': ')[2] or options}".removesuffix(", ")
         cells = [host_text(group[group["direction"] == it]) for it in directions]
-        lines.append(row([titled(op, options), *cells, *run_text(group, runs)]))
+        lines.append(row([titled(op, options), *cells]))
     return lines
 
 
@@ -265,34 +280,34 @@ def machine_text(table: DataFrame) -> str:
 
 
 def condition_text(table: DataFrame) -> str:
-    """What `machine_text` says and, where there are several runs, the list of them."""
-    runs = {run: table[table["run"] == run] for run in runs_of(table)}
+    """What `machine_text` says and, where there are several runs, what they had in common."""
+    runs = runs_of(table)
     if len(runs) == 1:
         return machine_text(table)
-    lines = [
-        f"{machine_text(table)} Within a cell, our figure and its rivals' are of the same run."
-        + " A time after `by` is when the run was published." * any(" by " in it for it in runs),
-        "",
+    libraries = [
+        f"{name} {', '.join(versions)}"
+        for name in LIBRARIES
+        if (versions := sorted(set(table[name]) - {""}))
     ]
-    for number, part in enumerate(runs.values(), 1):
-        timed = of_clock(part, GPU_CLOCK)
-        counted = score(timed) if not timed.empty else _without_score(part)
-        lines.append(f"{number}. {details(part)}. {counted}")
-    return "\n".join(lines)
-
-
-def _without_score(run: DataFrame) -> str:
-    return "The host's time alone." if of_clock(run, TURNS_CLOCK).empty else "Of products."
+    had = ", ".join([*libraries, copy_text(table)])
+    return (
+        f"{machine_text(table)} {had[0].upper()}{had[1:]}. Within a cell, our figure and its"
+        " rivals' are of the same run."
+    )
 
 
 def details(run: DataFrame) -> str:
     """With what a run was measured, apart from the machine, and when."""
-    last, copies = run.iloc[-1], run["copy_gb_per_s"]
-    copy = f"copy {copies.min():.0f}"
-    if copies.max() - copies.min() >= 1:
-        copy += f" to {copies.max():.0f}"
+    last = run.iloc[-1]
     libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
-    return ", ".join([f"{last['run']} UTC", *libraries, f"{copy} GB/s"])
+    return ", ".join([f"{last['run']} UTC", *libraries, copy_text(run)])
+
+
+def copy_text(run: DataFrame) -> str:
+    """The bandwidth of a copy in the run, as in "copy 4270 to 4272 GB/s"."""
+    copies = run["copy_gb_per_s"]
+    least, most = copies.min(), copies.max()
+    return f"copy {least:.0f}{f' to {most:.0f}' if most - least >= 1 else ''} GB/s"
 
 
 # ---- pictures
