@@ -11,6 +11,7 @@ import os
 
 os.environ["SIMULATOR_THREADS"] = "1"  # read when the simulator starts
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,12 +21,14 @@ import torch
 
 import lab
 import reference
-from docs.programs.page import Part, table
+from docs.programs.page import Part, table, write_csv
 
 PART = Part("checker.md", "docs.programs.checker_cost")
 SHAPE = (1024, 4096)
 ALL = 1 << 40  # threads: more than any launch has
-HEAD = ["call", "launched threads", "plain", "errors", "", "traffic", "", "every block", ""]
+CSV = "checker_cost.csv"
+CHECKS = {"errors": {"traffic": False}, "traffic": {}, "every block": {"sample_threads": ALL}}
+HEAD = ["call", "launched threads", "plain ms", *(f"{name} ms" for name in CHECKS)]
 
 
 def best(call: Callable, seconds: float = 0.3, least: int = 3) -> float:
@@ -40,7 +43,7 @@ def best(call: Callable, seconds: float = 0.3, least: int = 3) -> float:
     return min(times)
 
 
-def rows() -> Iterator[list[str]]:
+def rows() -> Iterator[list[object]]:
     """A line for a call of next to nothing, and for each op's first and last version."""
     from kernels.square import square
 
@@ -53,25 +56,34 @@ def rows() -> Iterator[list[str]]:
             yield row(f"{op.name} {version}", function, inputs)
 
 
-def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> list[str]:
-    """Times of a call and of checks of it, and their ratios to the call's."""
+def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> list[object]:
+    """The threads that a call launches, and milliseconds of it and of each check of it."""
     check = partial(lab.check, function, **inputs)
     launches = check(traffic=False).launches
     threads = sum(blocks * x * y * z for blocks, (x, y, z) in launches[["blocks", "block"]].values)
-    plain = best(partial(function, **inputs))
-    cells = [what, f"{threads:,}", f"{1e3 * plain:.2f} ms"]
-    for options in ({"traffic": False}, {}, {"sample_threads": ALL}):
-        taken = best(partial(check, **options))
-        cells += f"{1e3 * taken:.1f} ms", f"{taken / plain:.1f}"
-    return cells
+    calls = [partial(function, **inputs), *(partial(check, **how) for how in CHECKS.values())]
+    return [what, threads, *(round(1e3 * best(call), 4) for call in calls)]
+
+
+def summary(rows: list[list[object]]) -> str:
+    """How many times a plain call's time each check takes: in the middle, and at the most."""
+    lines = []
+    for position, name in enumerate(CHECKS, 3):
+        times = [(line[position] / line[2], line[0]) for line in rows]
+        most, call = max(times)
+        middle = statistics.median(ratio for ratio, _ in times)
+        lines.append([name, f"{middle:.1f}", f"{most:.1f}, {call}"])
+    return table(["check", "median of a plain call's time", "the most"], lines, "lrl")
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the CSV and the page's totals."""
     torch.set_num_threads(1)
-    conditions = f"{' x '.join(map(str, SHAPE))}, float32, one core."
     with torch.no_grad():
-        PART.write(f"{conditions}\n\n{table(HEAD, rows(), 'lr')}")
+        measured = list(rows())
+    write_csv(CSV, HEAD, measured)
+    conditions = f"{len(measured)} calls, {' x '.join(map(str, SHAPE))}, float32, one core."
+    PART.write(f"{conditions}\n\n{summary(measured)}")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ import torch
 
 from docs.programs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
 from docs.programs.loop_survival import Verdict, play_all
-from docs.programs.page import Part, cores, duration, table
+from docs.programs.page import Part, cores, duration, table, write_csv
 from toolchain import machine
 
 PART = Part("loop.md", "docs.programs.loop")
+SURVIVAL = "loop_survival.csv"
 PLAIN = "plain, sm_90"
 
 FASTER = 15  # how many times a build of ours is to be faster than plain's
@@ -49,8 +50,8 @@ def main(only: str = "") -> None:
         wanted_table(seconds),
         "## What it survives",
         summary(loaders, verdicts),
-        verdict_table(loaders, verdicts),
     ]
+    write_csv(SURVIVAL, *verdict_rows(loaders, verdicts))
     PART.write("\n\n".join(filter(None, parts)))
 
 
@@ -123,16 +124,19 @@ def summary(loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, ...]]) 
         f"{loader} passes {sum(found[i].passed for found in verdicts.values())} of {len(verdicts)}"
         for i, loader in enumerate(loaders)
     ]
-    return f"{'; '.join(counts)}."
+    return f"{'; '.join(counts)}: [{SURVIVAL}]({SURVIVAL})."
 
 
-def verdict_table(loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, ...]]) -> str:
+def verdict_rows(
+    loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, ...]]
+) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table of scenarios."""
     rows = []
     for name, found in verdicts.items():
         told = [f"{loader}: {v.told}" for loader, v in zip(loaders, found, strict=True) if v.told]
-        outcomes = ["pass" if verdict.passed else "**fail**" for verdict in found]
+        outcomes = ["pass" if verdict.passed else "fail" for verdict in found]
         rows.append([name, *outcomes, "; ".join(told)])
-    return table(["", *loaders, "what happened"], rows, "l")
+    return ["scenario", *loaders, "what happened"], rows
 
 
 if __name__ == "__main__":
