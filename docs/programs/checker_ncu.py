@@ -114,16 +114,12 @@ def main() -> int:
 
 
 def summary(measured_on: str, rows: list[list[str]]) -> str:
-    """How many patterns of each kind are counted alike, and the lines of those that differ."""
-    kinds = Counter((memory, access) for _, memory, access, *_ in rows)
+    """How many patterns of each memory are counted alike, and the lines of those that differ."""
+    memories = Counter(memory for _, memory, *_ in rows)
     differing = [row for row in rows if row[-1] == "differs"]
-    differ = Counter((memory, access) for _, memory, access, *_ in differing)
-    totals = [[*kind, count, count - differ[kind]] for kind, count in kinds.items()]
-    head = ["memory", "access", "patterns", "same count"]
-    parts = [
-        measured_on,
-        table(head, [*totals, ["all", "", len(rows), len(rows) - len(differing)]], "llr"),
-    ]
+    differ = Counter(memory for _, memory, *_ in differing)
+    totals = [[memory, count, count - differ[memory]] for memory, count in memories.items()]
+    parts = [measured_on, table(["memory", "patterns", "same count"], totals, "lr")]
     if differing:
         parts += ["Those that differ:", table(HEAD[:-1], (row[:-1] for row in differing), "lllrrr")]
     return "\n\n".join(parts)

@@ -1,30 +1,26 @@
-"""Write docs/ptx.csv, every instruction of PTX that the simulator knows, and docs/ptx.md's totals.
+"""Write docs/ptx.csv, every instruction and special register of PTX that the simulator knows, and docs/ptx.md's totals.
 
 .venv/bin/python -m docs.programs.ptx
 """
 
 from __future__ import annotations
 
-import textwrap
-
 from docs.programs.page import Part, table, write_csv
 from simulator.ptx.instructions import FAMILIES, SPECIAL_REGISTERS
 
 PART = Part("ptx.md", "docs.programs.ptx")
 CSV = "ptx.csv"
-WIDTH = 100  # characters of a line of registers
 
 
 def main() -> None:
-    names = [family.__doc__.strip().rstrip(".") for family in FAMILIES]
-    counts = [len(family.RULES) for family in FAMILIES]
-    pairs = zip(names, FAMILIES, strict=True)
-    write_csv(CSV, ["family", "instruction"], [[n, r.shown] for n, f in pairs for r in f.RULES])
-    registers = textwrap.fill(" ".join(f"%{name}" for name in sorted(SPECIAL_REGISTERS)), WIDTH)
-    totals = table(
-        ["family", "patterns"], [*zip(names, counts, strict=True), ["all", sum(counts)]], "lr"
-    )
-    PART.write(f"{totals}\n\nSpecial registers:\n\n```\n{registers}\n```")
+    found = {
+        family.__doc__.strip().rstrip("."): [rule.shown for rule in family.RULES]
+        for family in FAMILIES
+    }
+    found["Special registers"] = [f"%{name}" for name in sorted(SPECIAL_REGISTERS)]
+    write_csv(CSV, ["family", "pattern"], [[n, it] for n, shown in found.items() for it in shown])
+    counts = [[name, len(shown)] for name, shown in found.items()]
+    PART.write(table(["family", "patterns"], counts, "lr"))
 
 
 if __name__ == "__main__":
