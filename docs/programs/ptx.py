@@ -1,4 +1,4 @@
-"""Write docs/ptx.csv, every instruction and special register of PTX that the simulator knows, and docs/ptx.md's totals.
+"""Write docs/ptx.csv and the totals of docs/ptx.md: what the simulator knows of PTX.
 
 .venv/bin/python -m docs.programs.ptx
 """
