@@ -140,6 +140,6 @@ async function main() {
     addEventListener("resize", () => { panels[0].picture = null; draw(); });
     const wanted = new URLSearchParams(location.hash.slice(1));
     go(Number(wanted.get("step") ?? data.first) - data.first, Number(wanted.get("thread") ?? 0));
-    window.trace = { data, state, go, draw };
+    window.trace = { data, state, go, draw, panels };
 }
 main();

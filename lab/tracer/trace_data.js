@@ -76,11 +76,8 @@ class TraceData {
         }
         this.cells = this.regions.map(() => new Map()); // element -> positions of its touches
         for (let t = 0; t < this.tRound.length; t++) {
-            const size = this.regions[this.tRegion[t]].size;
             const cells = this.cells[this.tRegion[t]];
-            const first = Math.floor(this.tOffset[t] / size);
-            const end = Math.ceil((this.tOffset[t] + this.tSize[t]) / size);
-            for (let cell = first; cell < end; cell++) {
+            for (const cell of this.cellsOf(t)) {
                 if (!cells.has(cell)) cells.set(cell, []);
                 cells.get(cell).push(t);
             }
@@ -92,6 +89,30 @@ class TraceData {
             at += this.bSize[b];
         }
         for (const stretches of this.before) stretches.sort((a, b) => a[0] - b[0]);
+    }
+
+    // The elements of a touch.
+    *cellsOf(t) {
+        const size = this.regions[this.tRegion[t]].size, end = (this.tOffset[t] + this.tSize[t]) / size;
+        for (let cell = Math.floor(this.tOffset[t] / size); cell < end; cell++) yield cell;
+    }
+
+    // The largest size of a number that an element of a region has at any time.
+    largest(region) {
+        const { kind, size } = this.regions[region];
+        let most = 0;
+        const look = (bytes, at, count) => {
+            const view = new DataView(bytes.buffer, bytes.byteOffset);
+            for (let i = 0; i + size <= count; i += size) {
+                const it = Math.abs(Number(scalar(view, at + i, kind, size)));
+                if (it > most && it < Infinity) most = it;
+            }
+        };
+        for (let t = 0; t < this.tRegion.length; t++)
+            if (this.tRegion[t] === region) look(this.tBytes, this.tAt[t], this.tSize[t]);
+        if (!this.regions[region].shared || this.first)
+            for (const [, count, at] of this.before[region]) look(this.bBytes, at, count);
+        return most;
     }
 
     buildWaits() {

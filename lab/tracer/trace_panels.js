@@ -314,8 +314,7 @@ class Memory {
         for (let t = data.touchedIn[step]; t < data.touchedIn[step + 1]; t++) {
             const at = this.grids.findIndex((grid) => grid.number === data.tRegion[t]);
             if (at < 0) continue;
-            const size = this.grids[at].region.size, end = (data.tOffset[t] + data.tSize[t]) / size;
-            for (let cell = Math.floor(data.tOffset[t] / size); cell < end; cell++) {
+            for (const cell of data.cellsOf(t)) {
                 const mark = marks[at].get(cell) || {};
                 mark[data.tHow[t] === 0 ? "read" : "written"] = data.tThread[t] === 0xffff ? "#888888" : colourOf(data.tThread[t] >> 5);
                 marks[at].set(cell, mark);
@@ -325,59 +324,74 @@ class Memory {
         byId("accesses").textContent = requests(data, step).join("\n");
         byId("accesses").style.whiteSpace = "pre-wrap";
     }
+    // Only what differs from what is shown: elements touched since, and those marked before and now.
     drawGrid(grid, marks) {
-        const { data } = this, { columns, first, end, canvas, region } = grid;
+        const { data } = this, { first, end } = grid;
+        const look = `${grid.canvas.parentElement.clientWidth} ${dark()}`;
+        const all = look !== grid.look;
+        if (all) this.layOut(grid, look);
+        const cells = new Set();
+        const touched = (t) => {
+            if (data.tRegion[t] !== grid.number) return;
+            for (const cell of data.cellsOf(t)) if (cell >= first && cell < end) cells.add(cell);
+        };
+        if (all) for (let cell = first; cell < end; cell++) cells.add(cell);
+        else {
+            const [from, to] = grid.step < this.step ? [grid.step, this.step] : [this.step, grid.step];
+            for (let t = data.touchedIn[from + 1]; t < data.touchedIn[to + 1]; t++) touched(t);
+            for (const cell of [...grid.marks.keys(), ...marks.keys()]) if (cell >= first && cell < end) cells.add(cell);
+        }
+        grid.step = this.step;
+        grid.marks = marks;
+        for (const cell of cells) this.drawCell(grid, cell, marks.get(cell) || {});
+    }
+    layOut(grid, look) {
+        const { columns, first, end, canvas } = grid;
         const room = canvas.parentElement.clientWidth - 2;
         grid.wide = Math.max(5, Math.min(46, Math.floor(room / columns)));
-        const numbers = grid.wide >= 26;
-        grid.high = numbers ? 20 : Math.min(grid.wide, 14);
+        grid.numbers = grid.wide >= 26;
+        grid.high = grid.numbers ? 20 : Math.min(grid.wide, 14);
         const rows = Math.ceil((end - first) / columns);
-        const pen = sized(canvas, columns * grid.wide + 1, rows * grid.high + 1);
+        const pen = (grid.pen = sized(canvas, columns * grid.wide + 1, rows * grid.high + 1));
         pen.font = `${grid.wide >= 36 ? 11 : 9}px ui-monospace, monospace`;
         pen.textBaseline = "middle";
         pen.textAlign = "center";
-        const [ink, line, never] = [themed("--ink"), themed("--line"), themed("--never")];
-        let most = 0;
-        const values = [];
-        for (let cell = first; cell < end; cell++) {
-            const it = data.cell(grid.number, cell, this.step);
-            values.push(it);
-            const size = Math.abs(Number(it.value));
-            if (size > most && size < Infinity) most = size;
+        pen.lineWidth = 1;
+        grid.look = look;
+        grid.most ??= this.data.largest(grid.number);
+        grid.colours = Object.fromEntries(["page", "ink", "line", "never"].map((name) => [name, themed("--" + name)]));
+    }
+    drawCell(grid, cell, mark) {
+        const { pen, wide, high, most, colours } = grid, i = cell - grid.first;
+        const x = (i % grid.columns) * wide + 0.5, y = Math.floor(i / grid.columns) * high + 0.5;
+        const { value, writer } = this.data.cell(grid.number, cell, this.step), number = Number(value);
+        pen.fillStyle = colours.page;
+        pen.fillRect(x + 0.5, y + 0.5, wide - 1, high - 1);
+        if (mark.written) pen.fillStyle = mark.written;
+        else if (value !== undefined && most && number) {
+            const part = Number.isFinite(number) ? Math.min(1, Math.abs(number) / most) : 1;
+            pen.fillStyle = (number < 0 ? "rgba(213, 94, 0, " : "rgba(0, 114, 178, ") + (0.08 + 0.42 * part) + ")";
         }
-        values.forEach((it, i) => {
-            const x = (i % columns) * grid.wide + 0.5, y = Math.floor(i / columns) * grid.high + 0.5;
-            const mark = marks.get(first + i);
-            const number = Number(it.value);
-            if (mark && mark.written) pen.fillStyle = mark.written;
-            else if (it.value === undefined || !most || !number) pen.fillStyle = "transparent";
-            else {
-                const part = Number.isFinite(number) ? Math.min(1, Math.abs(number) / most) : 1;
-                pen.fillStyle = (number < 0 ? "rgba(213, 94, 0, " : "rgba(0, 114, 178, ") + (0.08 + 0.42 * part) + ")";
+        pen.fillRect(x + 0.5, y + 0.5, wide - 1, high - 1);
+        pen.strokeStyle = colours.line;
+        pen.strokeRect(x, y, wide, high);
+        if (value === undefined && writer === undefined) {
+            pen.strokeStyle = colours.never;
+            pen.beginPath();
+            for (let d = 4; d < wide + high; d += 5) {
+                pen.moveTo(x + Math.max(0, d - high), y + Math.min(d, high));
+                pen.lineTo(x + Math.min(d, wide), y + Math.max(0, d - wide));
             }
-            pen.fillRect(x, y, grid.wide, grid.high);
-            pen.strokeStyle = line;
-            pen.lineWidth = 1;
-            pen.strokeRect(x, y, grid.wide, grid.high);
-            if (it.value === undefined && it.writer === undefined) {
-                pen.strokeStyle = never;
-                pen.beginPath();
-                for (let d = 4; d < grid.wide + grid.high; d += 5) {
-                    pen.moveTo(x + Math.max(0, d - grid.high), y + Math.min(d, grid.high));
-                    pen.lineTo(x + Math.min(d, grid.wide), y + Math.max(0, d - grid.wide));
-                }
-                pen.stroke();
-            } else if (numbers && it.value !== undefined) {
-                pen.fillStyle = mark && mark.written ? "#ffffff" : ink;
-                pen.fillText(fitting(it.value), x + grid.wide / 2, y + grid.high / 2 + 1, grid.wide - 2);
-            }
-        });
-        for (const [cell, mark] of marks) {
-            if (!mark.read || cell < first || cell >= end) continue;
-            const x = ((cell - first) % columns) * grid.wide + 0.5, y = Math.floor((cell - first) / columns) * grid.high + 0.5;
+            pen.stroke();
+        } else if (grid.numbers && value !== undefined) {
+            pen.fillStyle = mark.written ? "#ffffff" : colours.ink;
+            pen.fillText(fitting(value), x + wide / 2, y + high / 2 + 1, wide - 2);
+        }
+        if (mark.read) {
             pen.strokeStyle = mark.read;
             pen.lineWidth = 2;
-            pen.strokeRect(x + 1, y + 1, grid.wide - 2, grid.high - 2);
+            pen.strokeRect(x + 1.5, y + 1.5, wide - 3, high - 3);
+            pen.lineWidth = 1;
         }
     }
 }
