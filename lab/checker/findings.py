@@ -17,7 +17,7 @@ COLUMNS = [
     *("kind", "severity", "hazard", "kernel", "file", "line", "via", "caller_file", "caller_line"),
     *("access", "tensor", "byte", "element", "size"),
     *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
-    *("other_thread", "allocated", "freed", "address", "count", "message"),
+    *("other_thread", "allocated", "freed", "address", "launch", "count", "message"),
 ]
 
 
@@ -216,6 +216,7 @@ def _finding(
         "block": tuple(place["block"]),
         "thread": place["thread"],
         "address": it["address"],
+        "launch": it["launch"],
         "count": it["count"],
         "message": it["message"],
     }

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import jitload
 from lab.checker.findings import NotEnded
@@ -33,6 +34,7 @@ def check_program(
         FileNotFoundError: there is no such source.
         ValueError: no source has a main().
     """
+    sources, flags = list(sources), list(flags)
     recipe = jitload.recipe_of(sources, target="cpu", flags=flags, program=True)
     jitload.require_main(recipe)
     opened = jitload.Kernel(recipe).instrumented(trace=bool(options.get("traced")))
@@ -51,7 +53,10 @@ def check_program(
 
     seconds = float(options.get("seconds", SECONDS))
     call = (_until_it_ends, (main, seconds), {})
-    return checked(name, call, watching, **options)
+    report = checked(name, call, watching, **options)
+    options |= {"traffic": False}
+    report.again = partial(check_program, sources, flags, arguments, **options)
+    return report
 
 
 def _until_it_ends(main: Callable[[], None], seconds: float) -> None:

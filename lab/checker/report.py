@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pandas import DataFrame
 
 import jitload
+import lab
 from lab.checker import asynchronous, findings, line_costs
 from lab.checker.advice import advice
 from lab.checker.elements import Elements, Layout
@@ -61,6 +63,7 @@ class Report:
         tensors: dict[str, Layout] | None = None,
     ):
         self.what, self.raised, self.thread_order = what, raised, thread_order
+        self.again: Callable[..., Report] | None = None  # makes the call once more, for lab.trace
         self._builds, self._data = builds, data
         self._places = Places(data["sites"], builds)
         self._elements = Elements(tensors or {}, builds)
@@ -300,6 +303,15 @@ class Report:
         from lab.checker import view
 
         return view.plot_bytes(self.tensors, f"{self.what}: traffic", self.headline)
+
+    def trace(self, finding: int = 0, **options: Any) -> Any:
+        """The steps around a finding's accesses, to step through: `lab.trace` of its call.
+
+        finding: its position in `findings`. options: as of `lab.trace`.
+
+        Raises: as `lab.trace` does.
+        """
+        return lab.trace(self, finding=finding, **options)
 
     def layout_of(self, region: dict[str, Any]) -> Layout | None:
         """How the elements of memory lie that is a tensor or an array, by its name and bytes."""

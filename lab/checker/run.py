@@ -29,7 +29,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -79,13 +79,20 @@ def check(
     """
     call = without_partial(function, args, kwargs)
     what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
-    return checked(
-        *(what, call, jitload.instrumented),
-        thread_order=thread_order,
-        sample_threads=sample_threads,
-        traffic=traffic,
-        seconds=seconds,
-    )
+    options = {
+        "thread_order": thread_order,
+        "sample_threads": sample_threads,
+        "seconds": seconds,
+    }
+    report = checked(what, call, jitload.instrumented, traffic=traffic, **options)
+    report.again = again(what, call, **options)
+    return report
+
+
+def again(what: str, call: tuple[Callable, tuple, dict], **options: Any) -> Callable[..., Report]:
+    """Checks the call on builds for lab.trace: `traced` is told of each."""
+    watching = partial(jitload.instrumented, trace=True)
+    return partial(checked, what, call, watching, traffic=False, **options)
 
 
 Watching = Callable[[Callable[[jitload.OpenBuild], None]], AbstractContextManager]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lab.tracer.text import short
+from lab.tracer.text import short, spans
 
 if TYPE_CHECKING:
     from lab.tracer.trace import Trace
@@ -59,12 +59,14 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
     facts = {
         "what": trace.what,
         "kernel": trace.kernel,
-        "block": trace.block,
+        "blocks": trace.blocks,
         "grid": trace.grid,
         "extent": trace.threads_per_block,
         "steps": trace.steps,
-        "first": trace.first,
+        "spans": spans(trace),
         "isCut": trace.is_cut,
+        "start": trace.start,
+        "finding": trace.finding,
         "files": [{"name": name, "lines": trace.report.source(name)} for name in files],
         "places": [
             [files.index(trace.lines[p][0]), *trace.lines[p][1:], scope_of[p]]
@@ -89,7 +91,6 @@ def _columns(trace: Trace) -> dict[str, np.ndarray]:
     """Steps of the lanes of a warp that are together; changes of variables; accesses; waits."""
     steps, changes = trace.tables["steps"], trace.tables["changes"]
     touches, waits, before = (trace.tables[name] for name in ("touches", "waits", "before"))
-    first = trace.first
     warp = steps["thread"] // 32
     key = np.stack([steps["round"], warp.astype("u4"), steps["place"], steps["depth"]], 1)
     found, at = np.unique(key, axis=0, return_inverse=True)
@@ -105,23 +106,25 @@ def _columns(trace: Trace) -> dict[str, np.ndarray]:
     order = np.argsort(when, kind="stable")
     touches, when, who = touches[order], when[order], who[order]
     return {
-        "gRound": found[:, 0] - np.uint32(first),
+        "rBlock": trace.tables["rounds"]["block"],
+        "rNumber": trace.tables["rounds"]["number"],
+        "gRound": found[:, 0],
         "gWarp": found[:, 1].astype("u2"),
         "gPlace": found[:, 2],
         "gDepth": found[:, 3].astype("u2"),
         "gLanes": lanes,
-        "cRound": steps["round"][changes["step"]] - np.uint32(first),
+        "cRound": steps["round"][changes["step"]],
         "cThread": steps["thread"][changes["step"]],
         "cVariable": changed,
         "cBytes": _gathered(trace.bytes, changes["at"], sizes[changed]),
-        "tRound": (when - first).astype("u4"),
+        "tRound": when.astype("u4"),
         "tThread": who.astype("u2"),
         "tHow": touches["how"],
         "tRegion": touches["region"],
         "tOffset": touches["offset"],
         "tSize": touches["size"],
         "tBytes": _gathered(trace.bytes, touches["at"], touches["size"]),
-        "wRound": waits["round"] - np.uint32(first),
+        "wRound": waits["round"],
         "wWarp": waits["warp"],
         "wWord": waits["word"],
         "wLanes": waits["lanes"],
@@ -162,6 +165,7 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
     return {
         "name": name,
         "begin": str(region["begin"]),
+        "of": region.get("of", ""),
         "bytes": region["size"],
         "shared": region["shared"],
         "kind": kind,

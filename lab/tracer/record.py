@@ -30,23 +30,42 @@ TOUCH = np.dtype(
     ]
 )
 WAIT = np.dtype([("round", "u4"), ("warp", "u2"), ("word", "u2"), ("lanes", "u4")])
+FLIGHT = np.dtype(
+    [("round", "u4"), ("until", "u4"), ("thread", "u2"), ("word", "u2"), ("barrier", "u8")],
+    align=True,
+)
+BARRIER = np.dtype(
+    [
+        *[("round", "u4"), ("arriving", "u4"), ("barrier", "u8"), ("bytes", "i8")],
+        *[("thread", "u2"), ("word", "u2"), ("has_ended", "u2"), ("is_init", "u2")],
+    ]
+)
+SIGHTING = np.dtype(
+    [
+        *[("round", "u8"), ("address", "u8"), ("place", "u4"), ("size", "u4")],
+        *[("thread", "u2"), ("how", "u2"), ("other", "u4")],
+    ]
+)
+ROUND = np.dtype([("block", "u4"), ("number", "u4")])
 BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u4")])
 MOST_POINTERS = 1 << 12  # whose memory is looked up
 TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
+TABLES |= {"flights": FLIGHT, "barriers": BARRIER, "sightings": SIGHTING, "rounds": ROUND}
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which block of which launch is recorded, and which of its steps.
+    """Which blocks of which launch are recorded, and which of their steps.
 
-    line: the step in which a thread first runs it is found.
+    blocks: their numbers.
+    spans: of each block, from which step on, and up to which, in order.
+    lines: of these each run and access is told, in any step.
     """
 
     launch: int = 0
-    block: int = 0
-    first: int = 0
-    steps: int = 1000
-    line: int = 0
+    blocks: tuple[int, ...] = (0,)
+    spans: tuple[tuple[int, int], ...] = ((0, 1000),)
+    lines: tuple[int, ...] = ()
 
 
 @dataclass
@@ -84,8 +103,11 @@ class Recorder:
         """Meanwhile launches are recorded; the answer gives what was."""
         it = self.window
         self._places.clear()
+        blocks, spans = np.array(it.blocks, "u8"), np.array(it.spans, "u8")
+        lines = np.array(it.lines, "u4")
         self._tracer.simulator_trace_begin(
-            it.launch, it.block, it.first, it.first + it.steps, it.line
+            it.launch,
+            *(part for column in (blocks, spans, lines) for part in _pointer_and_size(column)),
         )
         try:
             yield self._recorded
@@ -119,6 +141,7 @@ class Recorder:
             ):
                 known.append((begin.value, size.value))
                 region = {"begin": begin.value, "size": size.value, "shared": shared.value}
+                region["block"] = -1
                 found.append(region | {"name": name.value.decode(errors="replace")})
         return found
 
@@ -141,7 +164,7 @@ def _pointer_and_size(array: np.ndarray) -> tuple[int, int]:
 def _tracer() -> ctypes.CDLL:
     tracer = jitload.simulator_tracer()
     size, place = ctypes.c_size_t, ctypes.c_void_p
-    tracer.simulator_trace_begin.argtypes = [*4 * [ctypes.c_uint64], ctypes.c_uint32]
+    tracer.simulator_trace_begin.argtypes = [ctypes.c_uint64, *3 * [place, size]]
     tracer.simulator_trace_library.argtypes = [ctypes.c_char_p, *3 * [place, size]]
     tracer.simulator_trace_table.argtypes = [ctypes.c_uint, place]
     tracer.simulator_trace_table.restype = place

@@ -16,17 +16,17 @@ WARP = 32
 def overview(trace: Trace, first: int = 0, steps: int = STEPS) -> str:
     """What each warp runs, step by step, beside the source's lines."""
     x, y, z = trace.threads_per_block
-    warps = -(-x * y * z // WARP)
+    warps = -(-x * y * z // WARP) * len(trace.blocks)
     shown = range(min(warps, WARPS))
     rows = [["step", *(f"warp {warp}" for warp in shown)]]
     last = min(first + steps, trace.steps)
     for step in range(first, last):
-        rows.append([str(step + trace.first), *(_doing(trace, warp, step) for warp in shown)])
+        rows.append([str(trace.number_of(step)), *(_doing(trace, warp, step) for warp in shown)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
-        f"{trace.kernel}: block {trace.block} of {trace.grid}, {x * y * z} threads,"
-        f" steps {trace.first} to {trace.first + max(trace.steps - 1, 0)}"
-        + (", the rest is left out" if trace.is_cut else "")
+        f"{trace.kernel}: block{'s' * (len(trace.blocks) > 1)}"
+        f" {', '.join(map(str, trace.blocks))} of {trace.grid}, {x * y * z} threads,"
+        f" steps {spans(trace)}" + (", the rest is left out" if trace.is_cut else "")
     ]
     lines += [
         "  ".join(it.ljust(n) for it, n in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -37,6 +37,18 @@ def overview(trace: Trace, first: int = 0, steps: int = STEPS) -> str:
         lines.append(f"... {warps - WARPS} more warps")
     lines += [f"{it['title']}: {it['message']}" for it in trace.findings()]
     return "\n".join(lines)
+
+
+def spans(trace: Trace) -> str:
+    """Which of a block's own steps are recorded: "0 to 99 and 250 to 299"."""
+    numbers = sorted(set(trace.tables["rounds"]["number"].tolist())) or [0]
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return " and ".join(f"{first} to {last}" for first, last in parts)
 
 
 def _doing(trace: Trace, warp: int, step: int) -> str:
@@ -60,7 +72,7 @@ def at_line(trace: Trace, line: int, threads: list[int], most: int = 20) -> str:
             values = ", ".join(
                 f"{name} = {_shown(it)}" for name, it in trace.values(thread, step).items()
             )
-            lines.append(f"thread {thread}, step {step + trace.first}, line {line}: {values}")
+            lines.append(f"thread {thread}, step {trace.number_of(step)}, line {line}: {values}")
         if len(steps) > most:
             lines.append(f"thread {thread} runs it {len(steps) - most} more times")
     return "\n".join(lines)

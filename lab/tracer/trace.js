@@ -27,16 +27,18 @@ async function main() {
 
     byId("title").textContent = data.kernel;
     byId("subtitle").textContent =
-        `block (${data.block.join(", ")}) of (${data.grid.join(", ")}), ${data.threads} threads`;
+        `block${data.blocks.length > 1 ? "s" : ""} ${data.blocks.map((at) => `(${at.join(", ")})`).join(", ")}`
+        + ` of (${data.grid.join(", ")}), ${data.perBlock} threads`;
     const notes = [];
-    if (data.isCut || data.first)
-        notes.push(`Recorded are steps ${data.first} to ${data.first + last} of the block`
-            + (data.isCut ? "; what comes after is left out." : "."));
+    if (data.isCut)
+        notes.push(`Recorded are steps ${data.spans}${data.blocks.length > 1 ? " of each block" : ""}; the others are left out.`);
+    if (data.blocks.length > 1) notes.push("Each block has steps of its own, in the order in which the simulator ran them.");
     for (const [name, why] of Object.entries(data.leftOut)) notes.push(`Not shown: ${name}, ${why}.`);
     byId("notes").textContent = notes.join(" ");
 
     const chooser = byId("thread");
     for (let thread = 0; thread < data.threads; thread++) {
+        if (!data.isThread(thread)) continue;
         const text = `${data.threadName(thread)} (warp ${thread >> 5}, lane ${thread & 31})`;
         chooser.append(element("option", text, { value: thread }));
     }
@@ -56,7 +58,7 @@ async function main() {
 
     function draw() {
         byId("slider").value = state.step;
-        byId("number").value = state.step + data.first;
+        byId("number").value = data.rNumber[state.step] ?? 0;
         chooser.value = state.thread;
         for (const panel of panels) panel.draw(state.step, state.thread);
         byId("back").disabled = state.step === 0;
@@ -72,9 +74,9 @@ async function main() {
             if (row.waits.some((it) => /sync|barrier|arrive|wait/i.test(it.word))) barriers.push(row.round);
     barriers.sort((a, b) => a - b);
     const found = [];
-    for (const finding of data.findings) {
+    data.findings.forEach((finding, number) => {
         byId("findings").hidden = false;
-        const box = element("div", "", { class: "finding" });
+        const box = element("div", "", { class: number === data.finding ? "finding chosen" : "finding" });
         box.append(element("b", finding.title), element("div", finding.message));
         for (const end of finding.ends) {
             const where = `${end.file.split("/").pop()}:${end.line}`;
@@ -82,13 +84,13 @@ async function main() {
                 box.append(element("span", where + (end.thread === undefined ? " (another block) " : " (not recorded) "), { class: "soft" }));
                 continue;
             }
-            const button = element("button", `${where}, ${data.threadName(end.thread)}, step ${end.step + data.first}`);
+            const button = element("button", `${where}, ${data.threadName(end.thread)}, step ${data.rNumber[end.step]}`);
             button.onclick = () => go(end.step, end.thread);
             box.append(button);
             found.push([end.step, end.thread]);
         }
         byId("findings").append(box);
-    }
+    });
     found.sort((a, b) => a[0] - b[0]);
 
     const next = {
@@ -119,10 +121,9 @@ async function main() {
         byId("play").textContent = state.timer ? "⏸ pause" : "▶ play";
     }
     byId("slider").max = last;
-    byId("number").min = data.first;
-    byId("number").max = data.first + last;
+    const stepOf = (number) => Math.max(0, [...data.rNumber].findIndex((it) => it >= number));
     byId("slider").oninput = () => go(Number(byId("slider").value));
-    byId("number").onchange = () => go(Number(byId("number").value) - data.first);
+    byId("number").onchange = () => go(stepOf(Number(byId("number").value)));
     byId("back").onclick = () => go(state.step - 1);
     byId("forward").onclick = () => go(state.step + 1);
     byId("play").onclick = play;
@@ -139,7 +140,8 @@ async function main() {
     });
     addEventListener("resize", () => { panels[0].picture = null; draw(); });
     const wanted = new URLSearchParams(location.hash.slice(1));
-    go(Number(wanted.get("step") ?? data.first) - data.first, Number(wanted.get("thread") ?? 0));
+    const [step, thread] = data.start;
+    go(wanted.has("step") ? stepOf(Number(wanted.get("step"))) : step, Number(wanted.get("thread") ?? thread));
     window.trace = { data, state, go, draw, panels };
 }
 main();

@@ -12,11 +12,14 @@ import numpy as np
 
 from lab.checker import findings as told
 from lab.checker.report import Report
+from lab.tracer import windows
 from lab.tracer.record import Recorded, Window
-from lab.tracer.text import at_line, overview, short
+from lab.tracer.text import WARP, at_line, overview, short
 from lab.tracer.values import value_of
 
 RETURNED = 1 << 15  # of a step's depth: its line goes on after a call
+MOST_BLOCKS = 16
+Blocks = int | tuple[int, ...] | list[int | tuple[int, ...]]
 OTHER = 3  # of the tracer's kinds of accesses: by an asynchronous copy or another block
 
 
@@ -24,32 +27,40 @@ class Trace:
     """What a block did. In a notebook it is a page on which to step; `print` shows a time line.
 
     A step is what a warp does from the beginning of a line to the beginning of the next, with all
-    lanes that are there; in a step every warp does one line. Values are those after the step.
+    lanes that are there; in a step every warp of a block does one line. Values are those after the
+    step. Steps are numbered from 0 on among those that are recorded; `number_of` says which of the
+    block's own one is.
 
     Attributes:
         what: the call.
-        kernel, block, grid, threads_per_block: whose steps these are; the latter three are
-            (x, y, z).
-        steps: how many were recorded, from `first` on, of `all_steps` or more.
+        kernel, blocks, grid, threads_per_block: whose steps these are; (x, y, z), of blocks a list.
+        steps: how many were recorded.
+        is_cut: whether there are more.
         report: what `lab.check` says of the same run.
+        finding: the finding of the report that this is about, by its position; or None.
     """
 
-    def __init__(self, what: str, recorded: Recorded, report: Report, window: Window):
+    def __init__(
+        self,
+        what: str,
+        recorded: Recorded,
+        report: Report,
+        window: Window,
+        finding: int | None = None,
+    ):
         facts = recorded.facts
-        self.what, self.report, self.window = what, report, window
+        self.what, self.report, self.window, self.finding = what, report, window, finding
         self.kernel: str = facts["kernel"]
-        self.block: tuple[int, int, int] = tuple(facts["block"])
+        self.blocks: list[tuple[int, int, int]] = [tuple(it["index"]) for it in facts["blocks"]]
         self.grid: tuple[int, int, int] = tuple(facts["grid"])
         self.threads_per_block: tuple[int, int, int] = tuple(facts["extent"])
+        self.stride = -(-int(np.prod(self.threads_per_block)) // WARP) * WARP
         self.regions: list[dict[str, Any]] = facts["regions"]
         self.words: list[str] = facts["words"]
-        self.all_steps: int = facts["rounds"]
-        self.first = window.first
-        self.is_cut = facts["rounds"] >= window.first + window.steps
         self.tables, self.bytes = recorded.tables, recorded.bytes
-        self.steps = 0
-        if len(self.tables["steps"]):
-            self.steps = int(self.tables["steps"]["round"].max()) - self.first + 1
+        self.steps = len(self.tables["rounds"])
+        most = [it["rounds"] for it in facts["blocks"]]
+        self.is_cut = any(count >= window.spans[-1][1] for count in most) or self.steps < sum(most)
         self._join(recorded)
 
     def _join(self, recorded: Recorded) -> None:
@@ -85,6 +96,10 @@ class Trace:
 
     def _name_regions(self) -> None:
         """What has no name is called after the first pointer that points to its beginning."""
+        if len(self.blocks) > 1:  # each has its own
+            for it in self.regions:
+                if it["shared"] and it["block"] >= 0 and it["name"]:
+                    it["of"] = f"{it['name']} of block {self.blocks[it['block']]}"
         nameless = {it["begin"]: it for it in self.regions if not it["name"]}
         for number, it in enumerate(nameless.values(), 1):
             it["name"] = f"memory {number}"
@@ -99,6 +114,19 @@ class Trace:
                 break
 
     # ---- Questions
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The first, or only, block that is traced."""
+        return self.blocks[0]
+
+    def number_of(self, step: int) -> int:
+        """Which of its block's own steps a recorded one is."""
+        return int(self.tables["rounds"]["number"][step])
+
+    def thread_of(self, block: tuple[int, int, int], thread: int) -> int:
+        """The number here of a thread of one of the blocks: those of the first have their own."""
+        return self.blocks.index(block) * self.stride + thread
 
     @cached_property
     def _of_thread(self) -> dict[int, np.ndarray]:
@@ -126,7 +154,7 @@ class Trace:
         mine = self._of_thread.get(thread)
         if mine is None:
             return None
-        at = bisect_right(self.tables["steps"]["round"][mine], step + self.first)
+        at = bisect_right(self.tables["steps"]["round"][mine], step)
         return self.tables["steps"][mine[at - 1]] if at else None
 
     def values(self, thread: int, step: int) -> dict[str, Any]:
@@ -139,7 +167,7 @@ class Trace:
         for variable in self.scopes[last["place"]]:
             name, kind, declared = self.variables[variable]
             when, where = self._histories.get((thread, variable), ([], []))
-            at = bisect_right(when, step + self.first)
+            at = bisect_right(when, step)
             if at and declared <= line and self.types[kind][3:] != [[]]:  # a struct of nothing
                 size = self.types[kind][1]
                 data = self.bytes[where[at - 1] : where[at - 1] + size].tobytes()
@@ -165,7 +193,7 @@ class Trace:
         steps = self.tables["steps"]
         if thread is None:
             chosen = np.isin(steps["place"], here) & (steps["depth"] < RETURNED)
-            return np.unique(steps["round"][chosen] - self.first).tolist()
+            return np.unique(steps["round"][chosen]).tolist()
         ends: dict[int, int] = {}  # of the runs by their positions
         running: dict[int, int] = {}  # by the depth of their functions
         for at in self._of_thread.get(thread, ()):
@@ -174,7 +202,7 @@ class Trace:
                 running[int(step["depth"])] = at
             run = running.get(int(step["depth"]) % RETURNED)
             if run is not None and steps[run]["place"] in here:
-                ends[run] = int(step["round"]) - self.first
+                ends[run] = int(step["round"])
         return sorted(ends.values())
 
     def line_of(self, thread: int, step: int) -> int:
@@ -185,13 +213,13 @@ class Trace:
     def groups(self, warp: int, step: int) -> list[tuple[int, str, int, int]]:
         """Of each line that lanes of a warp run in a step: its number, the lanes, how many they
         are, and how many the warp has."""
-        steps = self._steps_of_round.get(step + self.first, self.tables["steps"][:0])
-        steps = steps[steps["thread"] // 32 == warp]
+        steps = self._steps_of_round.get(step, self.tables["steps"][:0])
+        steps = steps[steps["thread"] // WARP == warp]
         x, y, z = self.threads_per_block
-        most = min(32, x * y * z - 32 * warp)
+        most = min(WARP, x * y * z - WARP * warp % self.stride)
         found = []
         for place in np.unique(steps["place"]):
-            lanes = (steps["thread"][steps["place"] == place] % 32).tolist()
+            lanes = (steps["thread"][steps["place"] == place] % WARP).tolist()
             found.append((self.lines[place][1], _ranges(lanes), len(lanes), most))
         return found
 
@@ -205,7 +233,7 @@ class Trace:
     def waits(self, warp: int, step: int) -> list[str]:
         """For what lanes of a warp wait after a step, and where."""
         waits = self.tables["waits"]
-        mine = waits[(waits["warp"] == warp) & (waits["round"] <= step + self.first)]
+        mine = waits[(waits["warp"] == warp) & (waits["round"] <= step)]
         mine = mine[mine["round"] == mine["round"].max()] if len(mine) else mine
         return [short(self.words[it["word"]]) for it in mine if self.words[it["word"]]]
 
@@ -214,36 +242,46 @@ class Trace:
         line, thread and, where it is among those recorded, step."""
         found = []
         for row in self.report.findings.to_dict("records"):
-            ends = []
-            for prefix in ("", "other_"):
-                file, line = row[f"{prefix}file"], row[f"{prefix}line"]
-                if not isinstance(file, str) or not file:
-                    continue
-                end = {"file": file, "line": int(line)}
-                thread = row[f"{prefix}thread"]
-                if row[f"{prefix}block"] == self.block and thread == thread:
-                    end["thread"] = int(thread)
-                    end["step"] = self._step_of_access(int(thread), int(line), row["address"])
-                ends.append(end)
+            ends = windows.ends_of(row)
+            steps: list[list[int]] = []
+            for end in ends:
+                if "thread" in end and end["block"] in self.blocks:
+                    end["thread"] = self.thread_of(end["block"], end["thread"])
+                    steps.append(self._steps_of_access(end, row["address"]))
+                else:
+                    steps.append([])
+            for end, step in zip(ends, windows.nearest(steps), strict=True):
+                if end.get("block") in self.blocks:
+                    end["step"] = step
+                else:
+                    end.pop("thread", None)
             found.append({"title": told.title(row), "message": row["message"], "ends": ends})
         return found
 
-    def _step_of_access(self, thread: int, line: int, address: int) -> int | None:
-        """The first step in which a thread touches an address at a line; or runs the line."""
-        steps, touches = self.tables["steps"], self.tables["touches"]
+    def _steps_of_access(self, end: dict[str, Any], address: int) -> list[int]:
+        """The steps in which a thread touches an address at a line; or, if in none, runs it."""
+        steps, touches, thread = self.tables["steps"], self.tables["touches"], end["thread"]
         touches = touches[touches["how"] != OTHER]
         begins = np.array([region["begin"] for region in self.regions] or [0], "u8")
         at = begins[touches["region"]] + touches["offset"]
-        hits = steps[touches["step"][(at <= address) & (address < at + touches["size"])]]
-        hits = hits[hits["thread"] == thread]
+        hits = touches["step"][(at <= address) & (address < at + touches["size"])]
+        hits = np.unique(hits[steps["thread"][hits] == thread])
         here = [
-            step
-            for step in hits["round"].tolist()
-            if self.line_of(thread, step - self.first) == line
+            int(steps["round"][hit])
+            for hit in hits
+            if self.lines[steps["place"][hit]][1] == end["line"]
         ]
-        if here:
-            return here[0] - self.first
-        return next(iter(self.runs_of(line, thread)), None)
+        return here or self.runs_of(end["line"], thread, end["file"])
+
+    @cached_property
+    def start(self) -> tuple[int, int]:
+        """The step and the thread with which the page begins: the first access of its finding."""
+        if self.finding is not None:
+            ends = self.findings()[self.finding]["ends"]
+            there = [(it["step"], it["thread"]) for it in ends if it.get("step") is not None]
+            if there:
+                return min(there)
+        return 0, 0
 
     # ---- Shown
 
@@ -292,6 +330,17 @@ def _moved(kind: list[Any], by: int) -> list[Any]:
         case ["struct", size, name, members]:
             return ["struct", size, name, [[it, at, of + by] for it, at, of in members]]
     return kind
+
+
+def indices_of(blocks: Blocks, grid: tuple[int, int, int]) -> tuple[int, ...]:
+    """The numbers of blocks, each given by its number or by (x, y, z); one, or a list.
+
+    Raises ValueError where there is none such, or where they are too many.
+    """
+    listed = blocks if isinstance(blocks, list) else [blocks]
+    if not 0 < len(listed) <= MOST_BLOCKS:
+        raise ValueError(f"block: {len(listed)} of them; wanted are 1 to {MOST_BLOCKS}")
+    return tuple(dict.fromkeys(index_of(it, grid, "block") for it in listed))
 
 
 def index_of(at: int | tuple[int, ...], extent: tuple[int, ...], what: str) -> int:

@@ -14,8 +14,11 @@ const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
 class TraceData {
     constructor(facts, buffer) {
         Object.assign(this, facts);
-        this.threads = this.extent[0] * this.extent[1] * this.extent[2];
-        this.warps = Math.ceil(this.threads / WARP);
+        // Threads of several blocks: each block's first one is that of a warp.
+        this.perBlock = this.extent[0] * this.extent[1] * this.extent[2];
+        this.warpsPerBlock = Math.ceil(this.perBlock / WARP);
+        this.warps = this.warpsPerBlock * this.blocks.length;
+        this.threads = this.warps * WARP;
         let at = 0;
         for (const [name, kind, count] of this.columns) {
             this[name] = new ARRAYS[kind](buffer, at, count);
@@ -110,8 +113,7 @@ class TraceData {
         };
         for (let t = 0; t < this.tRegion.length; t++)
             if (this.tRegion[t] === region) look(this.tBytes, this.tAt[t], this.tSize[t]);
-        if (!this.regions[region].shared || this.first)
-            for (const [, count, at] of this.before[region]) look(this.bBytes, at, count);
+        for (const [, count, at] of this.before[region]) look(this.bBytes, at, count);
         return most;
     }
 
@@ -217,7 +219,6 @@ class TraceData {
             const view = new DataView(this.tBytes.buffer, this.tBytes.byteOffset);
             return { value: scalar(view, this.tAt[writer] + within, it.kind, it.size), writer };
         }
-        if (it.shared && this.first === 0) return {}; // never written
         const stretches = this.before[region];
         const at = after(stretches, offset, (stretch) => stretch[0]);
         if (!at) return {};
@@ -227,10 +228,21 @@ class TraceData {
         return { value: scalar(view, where + offset - begin, it.kind, it.size) };
     }
 
+    isThread(thread) {
+        return thread < this.threads && thread % (this.warpsPerBlock * WARP) < this.perBlock;
+    }
+
     threadName(thread) {
-        const [x, y] = this.extent;
-        if (this.extent[1] * this.extent[2] === 1) return "thread " + thread;
-        return `thread (${thread % x}, ${Math.floor(thread / x) % y}, ${Math.floor(thread / x / y)})`;
+        const [x, y] = this.extent, own = thread % (this.warpsPerBlock * WARP);
+        const of = this.blocks.length > 1 ? ` of block (${this.blocks[(thread - own) / WARP / this.warpsPerBlock].join(", ")})` : "";
+        if (this.extent[1] * this.extent[2] === 1) return "thread " + own + of;
+        return `thread (${own % x}, ${Math.floor(own / x) % y}, ${Math.floor(own / x / y)})${of}`;
+    }
+
+    // w3; of several blocks: b1.w3
+    warpName(warp) {
+        const own = warp % this.warpsPerBlock;
+        return this.blocks.length > 1 ? `b${(warp - own) / this.warpsPerBlock}.w${own}` : "w" + warp;
     }
 
     elementName(region, cell) {

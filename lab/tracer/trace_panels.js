@@ -71,11 +71,11 @@ class WarpLanes {
         });
         for (const it of data.waitsAt(warp, step).waits)
             said.push(`wait: ${it.word}: lanes ${lanesText(it.lanes)}`);
-        return [`step ${step + data.first}, warp ${warp}`, ...said].join("\n");
+        return [`step ${data.rNumber[step]}, ${data.warpName(warp)}`, ...said].join("\n");
     }
     paint() {
         const { data } = this;
-        this.left = 34;
+        this.left = data.blocks.length > 1 ? 54 : 34;
         this.height = 20;
         const room = this.canvas.parentElement.clientWidth - this.left - 4;
         this.width = Math.max(data.steps > 7000 ? 2 : 4, Math.min(26, room / Math.max(1, data.steps)));
@@ -89,7 +89,7 @@ class WarpLanes {
         for (let warp = 0; warp < data.warps; warp++) {
             const top = warp * this.height;
             pen.fillStyle = colourOf(warp);
-            pen.fillText("w" + warp, 4, top + this.height / 2);
+            pen.fillText(data.warpName(warp), 4, top + this.height / 2);
             const rows = data.waitsOfWarp[warp];
             rows.forEach((row, i) => {
                 if (!row.waits.length) return;
@@ -178,7 +178,7 @@ class Source {
                 const row = this.rows.get(file + ":" + line);
                 if (!row) continue;
                 const lanes = this.data.gLanes[g];
-                const chip = element("span", "w" + warp, { class: "chip", style: "background:" + colourOf(warp) });
+                const chip = element("span", this.data.warpName(warp), { class: "chip", style: "background:" + colourOf(warp) });
                 chip.title = `warp ${warp}: lanes ${lanesText(lanes)}`;
                 chip.onclick = () => this.choose(warp * WARP + Math.log2(lanes & -lanes >>> 0));
                 row.lastChild.firstChild.append(chip);
@@ -267,7 +267,7 @@ class Memory {
             end = Math.min(end, first + Math.floor(MOST_CELLS / columns) * columns, all);
             const box = element("div", "", { class: "memory" });
             const shape = region.shape.join(" x ");
-            let said = `${region.name} [${shape}], ${region.shared ? "shared" : "global"} memory`;
+            let said = `${region.of || region.name} [${shape}], ${region.shared ? "shared" : "global"} memory`;
             if (end - first < all) said += `; shown are elements ${first} to ${end - 1} of ${all}`;
             box.append(element("div", said, { class: "soft" }));
             const canvas = element("canvas");
@@ -300,12 +300,12 @@ class Memory {
         const said = [data.elementName(grid.number, cell) + (value === undefined ? "" : " = " + shown(value))];
         if (writer !== undefined) {
             const who = data.tThread[writer], when = data.tRound[writer];
-            if (who === 0xffff) said.push(`written by an asynchronous copy, a tensor core or another block before step ${when + data.first + 1}`);
+            if (who === 0xffff) said.push(`written by an asynchronous copy, a tensor core or another block before step ${data.rNumber[when] + 1}`);
             else {
                 const [, line] = data.places[data.gPlace[data.groupOf(who, when)]];
-                said.push(`written by ${data.threadName(who)} at line ${line}, step ${when + data.first}`);
+                said.push(`written by ${data.threadName(who)} at line ${line}, step ${data.rNumber[when]}`);
             }
-        } else said.push(grid.region.shared && !data.first ? "nobody has written it" : value === undefined ? "not touched here" : "as it was before");
+        } else said.push(grid.region.shared ? "nobody has written it" : value === undefined ? "not touched here" : "as it was before");
         return said.join("\n");
     }
     draw(step) {
@@ -449,6 +449,6 @@ function requests(data, step) {
             const least = Math.ceil(bytes.size / 32);
             cost = `${sectors.size} sector${sectors.size === 1 ? "" : "s"}` + (sectors.size > least ? ` (${least} would do)` : "");
         }
-        return `w${warp} ${what} ${region.name}: ${touches.length} lane${touches.length === 1 ? "" : "s"} x ${size} bytes, ${cost}`;
+        return `${data.warpName(warp)} ${what} ${region.name}: ${touches.length} lane${touches.length === 1 ? "" : "s"} x ${size} bytes, ${cost}`;
     });
 }

@@ -103,13 +103,16 @@ uint32_t Asynchronous::begin(const Site& asked, const uint64_t* barrier) {
     works.push_back({&asked, recorder.block->rank, recorder.serial, barrier, true});
     open_works++;
     is_watching = true;
-    return first_work + works.size() - 1;
+    const uint32_t id = first_work + works.size() - 1;
+    if (stepper) stepper->work_begins(id, asked.what, asked.file, asked.line, barrier);
+    return id;
 }
 
 void Asynchronous::end(uint32_t id) {
     Work* work = find(id);
     if (!work) return;
     work->is_open = false;
+    if (stepper) stepper->work_ends(id);
     open_works--;
     while (!works.empty() && !works.front().is_open) works.pop_front(), first_work++;
     if (!open_works && !recorder.block->cluster) is_watching = false;

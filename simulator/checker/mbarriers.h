@@ -9,6 +9,8 @@ namespace {
 
 void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file,
                                  int line) {
+    if (stepper)
+        stepper->mbarrier_changes(barrier, count, 0, 0, false, "mbarrier.init", file, line);
     recorder.inspect_rest(recorder.block->rank, 0);
     const Site& init = site_of("mbarrier.init", file, line);
     if (const auto found = mbarriers.find(barrier); found != mbarriers.end())
@@ -54,6 +56,8 @@ void Asynchronous::visible(const uint64_t* barrier, const Site& user) {
 
 void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving,
                                    bool has_ended, const char* what, const char* file, int line) {
+    if (stepper)
+        stepper->mbarrier_changes(barrier, 0, bytes, arriving, has_ended, what, file, line);
     const auto found = mbarriers.find(barrier);
     if (found == mbarriers.end()) return;
     Mbarrier& it = found->second;

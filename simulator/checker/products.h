@@ -18,6 +18,7 @@ constexpr unsigned type_bits[] = {16, 16, 32, 8, 8, 64, 8, 8, 4, 4, 1, 32, 32, 8
 
 void Asynchronous::product(const tensor_cores::Tile& tile, const char* what, const char* file,
                            int line) {
+    if (stepper) stepper->product(tile, what, file, line);
     if (recorder.block->rank % warp_size || !recorder.is_counting) return;
     Products& it = products[&site_of(what, file, line)];
     if (it.types.empty())

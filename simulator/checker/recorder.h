@@ -93,7 +93,10 @@ class Recorder final : public Watcher {
     void begin_launch(const Launch& launch, Memory shared,
                       std::initializer_list<Memory> executors) override;
     void refused_map(const void* caller, const char* reason) override;
-    void forget_launch() override { launches.pop_back(); }
+    void forget_launch() override {
+        launches.pop_back();
+        if (stepper) stepper->forget_launch();
+    }
     uint64_t block_in_order(uint64_t n) const override;
     bool leaves_out(uint64_t index) const override;
     const uint16_t* threads_in_order() const override { return order_of_threads.data(); }

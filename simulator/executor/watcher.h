@@ -168,6 +168,7 @@ class Watcher {
 class Stepper {
   public:
     virtual void begin_launch(const Launch& launch) = 0;
+    virtual void forget_launch() = 0;  // it begins once more
     virtual void begin_block(Block& block) = 0;
     virtual void end_block(Block& block) = 0;
 
@@ -178,6 +179,18 @@ class Stepper {
 
     // The C library is about to copy or fill memory for a kernel; `from` is null for the latter.
     virtual void copied(const void* to, const void* from, size_t bytes) = 0;
+
+    // The running thread asks for what is asynchronous, by a number; it has been waited for. And a
+    // warp has made a product, of which all lanes tell.
+    virtual void work_begins(uint32_t id, const char* what, const char* file, int line,
+                             const uint64_t* barrier) = 0;
+    virtual void work_ends(uint32_t id) = 0;
+    virtual void product(const tensor_cores::Tile& tile, const char* what, const char* file,
+                         int line) = 0;
+    // As of WorkWatcher; `count`: it has been initialised for so many.
+    virtual void mbarrier_changes(const uint64_t* barrier, uint32_t count, int64_t bytes,
+                                  uint32_t arriving, bool has_ended, const char* what,
+                                  const char* file, int line) = 0;
 
   protected:
     ~Stepper() = default;

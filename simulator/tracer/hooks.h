@@ -64,8 +64,7 @@ simulator_trace_line:
 
 SIMULATOR_HOOK void simulator_trace_comes_to(uint64_t pc, uintptr_t rbp) {
     simulator::Tracer* const tracer = simulator::tracer;
-    if (tracer && tracer->is_on && tracer->is_traced(simulator::running_block()))
-        tracer->comes_to(pc, rbp);
+    if (tracer && tracer->is_on && tracer->runs_traced()) tracer->comes_to(pc, rbp);
 }
 
 // ---- Before each access: the linker sends here what is the checker's, which is called then
@@ -145,17 +144,19 @@ SIMULATOR_ATOMICS(64, unsigned long)
 
 // ---- For lab/tracer/record.py
 
-// From here on a block is traced: of the launch and with the number that are given, the rounds from
-// `first` to `end`; and the first round in which it runs a line is found.
-SIMULATOR_HOOK void simulator_trace_begin(uint64_t launch, uint64_t block, uint64_t first,
-                                          uint64_t end, uint32_t line) {
+// From here on blocks of a launch are traced, by their numbers: of each the rounds in these spans
+// (pairs: from, to). Of lines that are watched each run and access is told.
+SIMULATOR_HOOK void simulator_trace_begin(uint64_t launch, const uint64_t* blocks, size_t count,
+                                          const uint64_t* spans, size_t span_count,
+                                          const uint32_t* lines, size_t line_count) {
     delete simulator::tracer;
     simulator::tracer = new simulator::Tracer;
     simulator::tracer->launch = launch;
-    simulator::tracer->block = block;
-    simulator::tracer->first_round = first;
-    simulator::tracer->end_round_at = end;
-    simulator::tracer->watched_line = line;
+    for (unsigned slot = 0; slot < count; slot++)
+        simulator::tracer->blocks.push_back({blocks[slot], slot});
+    for (size_t i = 0; i < span_count; i++)
+        simulator::tracer->spans.push_back({spans[2 * i], spans[2 * i + 1]});
+    simulator::tracer->watched_lines.assign(lines, lines + line_count);
     simulator::stepper = simulator::tracer;
 }
 
@@ -225,6 +226,14 @@ SIMULATOR_HOOK const void* simulator_trace_table(unsigned which, size_t* bytes) 
             return table(it.waits);
         case 4:
             return table(it.before);
+        case 5:
+            return table(it.flights);
+        case 6:
+            return table(it.barriers);
+        case 7:
+            return table(it.sightings);
+        case 8:
+            return table(it.rounds);
         default:
             return table(it.bytes);
     }
@@ -251,20 +260,24 @@ SIMULATOR_HOOK const char* simulator_trace_facts() {
         return '[' + std::to_string(of.x) + ", " + std::to_string(of.y) + ", " +
                std::to_string(of.z) + ']';
     };
-    json = "{\"found\": " + std::string(it.is_found ? "true" : "false") + ", \"rounds\": " +
-           std::to_string(it.rounds) + ", \"launches\": " + std::to_string(it.launches) +
-           ", \"round_of_line\": " + std::to_string(it.round_of_line) +
-           ", \"kernel\": " + quoted(it.kernel) + ", \"block\": " + three(it.index) +
-           ", \"grid\": " + three(it.grid) + ", \"extent\": " + three(it.extent) +
-           ", \"words\": " + list(it.recording.words, quoted) + ", \"regions\": " +
-           list(it.recording.regions,
-                [&](const simulator::MemoryRegion& region) {
-                    return "{\"begin\": " + std::to_string(region.begin) +
-                           ", \"size\": " + std::to_string(region.size) +
-                           ", \"shared\": " + (region.is_shared ? "true" : "false") +
-                           ", \"name\": " + quoted(region.name) + "}";
-                }) +
-           "}";
+    json =
+        "{\"launches\": " + std::to_string(it.launches) + ", \"kernel\": " + quoted(it.kernel) +
+        ", \"grid\": " + three(it.grid) + ", \"extent\": " + three(it.extent) + ", \"blocks\": " +
+        list(it.blocks,
+             [&](const simulator::TracedBlock& block) {
+                 return "{\"found\": " + std::string(block.is_found ? "true" : "false") +
+                        ", \"index\": " + three(block.index) +
+                        ", \"rounds\": " + std::to_string(block.rounds) + "}";
+             }) +
+        ", \"words\": " + list(it.recording.words, quoted) + ", \"regions\": " +
+        list(it.recording.regions,
+             [&](const simulator::MemoryRegion& region) {
+                 return "{\"begin\": " + std::to_string(region.begin) +
+                        ", \"size\": " + std::to_string(region.size) +
+                        ", \"shared\": " + (region.is_shared ? "true" : "false") + ", \"block\": " +
+                        std::to_string(region.block) + ", \"name\": " + quoted(region.name) + "}";
+             }) +
+        "}";
     return json.c_str();
 }
 #undef SIMULATOR_HOOK

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 #include "../executor/watcher.h"
+#include "../include/simulator/tensor_cores.h"
 
 extern "C" bool simulator_check_region(uintptr_t address, uintptr_t* begin, size_t* bytes,
                                        bool* is_shared, const char** name);
@@ -42,7 +43,7 @@ struct Variable {
 struct Step {
     uint32_t round, place;
     uint16_t thread, depth;  // functions that it is in; with `returned`: its line goes on
-};
+};  // round, here and below: the number of a recorded one, and not of the block's
 constexpr uint16_t returned = 1 << 15;
 struct ChangedVariable {
     uint32_t step, variable, bytes_at;  // of `bytes`
@@ -59,6 +60,29 @@ struct Waiting {
     uint16_t warp, what;  // of `words`
     uint32_t lanes;
 };
+// Asynchronous work, or a product, from when it is asked for until it has been waited for.
+struct Flight {
+    uint32_t round, until;  // `until`: ~0, if nobody has by the end
+    uint16_t thread, what;  // of `words`
+    uint64_t barrier;       // that it tells, or 0
+};
+// An mbarrier changes.
+struct BarrierChange {
+    uint32_t round, arriving;
+    uint64_t barrier;
+    int64_t bytes;  // announced; less than 0: come
+    uint16_t thread, what, has_ended, is_init;
+};
+// A thread runs a line that is looked for (size: 0), or touches memory there.
+struct Sighting {
+    uint64_t round, address;  // the block's round
+    uint32_t place, size;
+    uint16_t thread, how, other[2];
+};
+// A recorded round: whose, and which of the block's.
+struct Round {
+    uint32_t block, number;
+};
 // What lay in memory before the traced steps.
 struct Before {
     uint32_t region, offset, size, bytes_at;
@@ -68,12 +92,16 @@ struct MemoryRegion {
     size_t size;
     bool is_shared;
     std::string name;
+    int block = -1;        // of the traced ones, whose shared memory it is
+    bool is_over = false;  // that block has ended
     // Stretches that have been noted in `before`: whether, which, and what lies there as far as is
     // known.
     std::vector<bool> is_known;
     std::vector<uint32_t> known;
     std::unordered_map<uint32_t, std::vector<uint8_t>> now;
-    std::vector<uint8_t> written;  // of shared memory before the first recorded step: by byte
+    // Of shared memory before the first recorded step, by byte; and what lay there at the
+    // beginning.
+    std::vector<uint8_t> written, initial;
 };
 
 constexpr unsigned stretch = 256;  // bytes of memory that are noted together
@@ -84,6 +112,10 @@ struct Recording {
     std::vector<TouchedMemory> touches;
     std::vector<Waiting> waits;
     std::vector<Before> before;
+    std::vector<Flight> flights;
+    std::vector<BarrierChange> barriers;
+    std::vector<Sighting> sightings;
+    std::vector<Round> rounds;
     std::vector<MemoryRegion> regions;
     std::vector<std::string> words;
     std::vector<uint8_t> bytes;
@@ -104,14 +136,18 @@ struct Recording {
     // -1 where kernels have no memory.
     int region_of(uintptr_t address) {
         for (size_t i = regions.size(); i-- > 0;)
-            if (address - regions[i].begin < regions[i].size) return i;
+            if (!regions[i].is_over && address - regions[i].begin < regions[i].size) return i;
         MemoryRegion found{};
         const char* name;
         if (!simulator_check_region(address, &found.begin, &found.size, &found.is_shared, &name))
             return -1;
         found.name = name;
         found.is_known.resize(found.size / stretch + 1);
-        if (found.is_shared) found.written.resize(found.size);
+        if (found.is_shared) {
+            const auto at = reinterpret_cast<const uint8_t*>(found.begin);
+            found.written.resize(found.size);
+            found.initial.assign(at, at + found.size);
+        }
         regions.push_back(std::move(found));
         return regions.size() - 1;
     }
@@ -126,8 +162,18 @@ struct Recording {
             const size_t begin = i * stretch, end = std::min(region.size, begin + stretch);
             const auto at = reinterpret_cast<const uint8_t*>(region.begin + begin);
             region.now[i].assign(at, at + end - begin);
-            before.push_back(
-                {number, uint32_t(begin), uint32_t(end - begin), keep(at, end - begin)});
+            for (size_t from = 0; from < end - begin;) {  // what nobody has written is no value
+                const auto is_written = [&](size_t k) {
+                    return !region.is_shared || region.written[begin + k] ||
+                           region.initial[begin + k] != at[k];
+                };
+                size_t to = from;
+                while (to < end - begin && is_written(to) == is_written(from)) to++;
+                if (is_written(from))
+                    before.push_back({number, uint32_t(begin + from), uint32_t(to - from),
+                                      keep(at + from, to - from)});
+                from = to;
+            }
         }
     }
 
@@ -147,6 +193,7 @@ struct Recording {
     void note_others(uint32_t round) {
         for (unsigned number = 0; number < regions.size(); number++) {
             MemoryRegion& region = regions[number];
+            if (region.is_over) continue;
             for (const uint32_t i : region.known) {
                 auto& before = region.now[i];
                 const auto now = reinterpret_cast<const uint8_t*>(region.begin + i * stretch);

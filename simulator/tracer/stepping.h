@@ -27,75 +27,123 @@ struct TracedThread {
     size_t depth = 0;  // bytes of stack
 };
 
+// A block that is traced.
+struct TracedBlock {
+    uint64_t number;
+    unsigned slot;  // among those that are traced
+    Block* running = nullptr;
+    bool is_found = false, has_begun = false;
+    uint64_t rounds = 0;
+    uint32_t round = 0;  // the number of this one among those that are recorded
+    uint3 index{};
+    std::vector<TracedThread> threads;
+    std::vector<std::string> said;  // for what each warp waits
+};
+
 class Tracer : public Stepper {
   public:
-    // Of which block, of which launch, which rounds.
-    uint64_t launch = 0, block = 0, first_round = 0, end_round_at = 0;
-    uint32_t watched_line = 0;  // the first round in which a thread runs it is noted
-    int64_t round_of_line = -1;
-    bool is_found = false;  // the block has run
-    uint64_t rounds = 0, launches = 0;
+    // Of which launch, which blocks, and of each which rounds: from, to.
+    uint64_t launch = 0;
+    std::vector<TracedBlock> blocks;
+    std::vector<std::pair<uint64_t, uint64_t>> spans;
+    std::vector<uint32_t> watched_lines;  // of which `sightings` tells, with any round
+    uint64_t launches = 0;
     Recording recording;
     std::vector<Place> places;
     std::vector<Variable> variables;
     std::unordered_map<uintptr_t, uint32_t> place_at;
     std::vector<uint32_t> bytes_kept;  // by function
-    std::string kernel, failed;
-    uint3 index{};
+    std::string kernel;
     dim3 grid, extent;
-    unsigned thread_count = 0;
+    unsigned stride = 0;  // of the numbers of two blocks' threads: whole warps
 
     bool& is_on = simulator_trace_is_on;
 
-    bool is_traced(const Block& running) const { return &running == traced; }
-    bool is_recording() const { return is_on && rounds >= first_round; }
+    bool runs_traced() {
+        if (!of || of->running != &running_block()) {
+            of = nullptr;
+            for (TracedBlock& it : blocks)
+                if (it.running == &running_block()) of = &it;
+        }
+        return of;
+    }
 
     void begin_launch(const Launch&) override { launches++; }
+    void forget_launch() override {
+        if (launches-- != launch + 1) return;
+        for (TracedBlock& it : blocks) it = {it.number, it.slot};
+        recording = {};
+        is_on = false;
+        of = nullptr;
+        unsettled = 0;
+    }
 
     void begin_block(Block& begun) override {
         const dim3& all = begun.launch->grid;
         const uint64_t number =
             begun.index.x + uint64_t(all.x) * (begun.index.y + uint64_t(all.y) * begun.index.z);
-        if (is_found || launches != launch + 1 || number != block) return;
-        is_found = is_on = true;
-        traced = &begun;
-        rounds = has_begun = 0;
-        kernel = begun.launch->name;
-        index = begun.index;
-        grid = all;
-        extent = begun.launch->block;
-        thread_count = begun.size;
-        threads.assign(begun.size, {});
-        said.assign((begun.size + warp_size - 1) / warp_size, {});
-        if (first_round == 0) note_shared();
+        if (launches != launch + 1) return;
+        for (TracedBlock& it : blocks) {
+            if (it.is_found || it.number != number) continue;
+            it.is_found = is_on = true;
+            it.running = &begun;
+            it.index = begun.index;
+            it.threads.assign(begun.size, {});
+            it.said.assign((begun.size + warp_size - 1) / warp_size, {});
+            kernel = begun.launch->name;
+            grid = all;
+            extent = begun.launch->block;
+            stride = it.said.size() * warp_size;
+            of = &it;
+            for (unsigned n = 0; const uintptr_t at = simulator_check_shared(n); n++)
+                if (const int number = recording.region_of(at); number >= 0)
+                    recording.regions[number].block = it.slot;
+            if (is_recording()) begin_recording(), next_round();
+        }
     }
     void end_block(Block& ended) override {
-        if (&ended != traced) return;
+        if (!is_on || !runs_traced()) return;
         settle();
-        if (is_recording()) recording.note_others(rounds);
+        if (is_recording()) {
+            recording.note_others(of->round);
+            for (unsigned w = 0; w < of->said.size(); w++)
+                recording.waits.push_back({of->round, uint16_t(of->slot * stride / warp_size + w),
+                                           recording.word(""), 0});
+        }
+        for (MemoryRegion& region : recording.regions)
+            if (region.is_shared && region.block == int(of->slot)) region.is_over = true;
+        of->running = nullptr;
+        of = nullptr;
         is_on = false;
-        traced = nullptr;
+        for (const TracedBlock& it : blocks) is_on |= it.running && it.rounds < spans.back().second;
     }
 
-    void end_round(Block& at) override {
-        if (!is_on || &at != traced) return;
-        if (!std::exchange(has_begun, true)) return;  // all have come to their first line
+    void end_round(Block&) override {
+        if (!is_on || !runs_traced()) return;
+        if (!std::exchange(of->has_begun, true)) return;  // all have come to their first line
         settle();
-        if (is_recording()) recording.note_others(rounds), note_waits(at);
-        if (++rounds >= end_round_at) is_on = false;
-        if (rounds == first_round) note_shared();
+        const bool was_recording = is_recording();
+        if (was_recording) recording.note_others(of->round), note_waits(*of);
+        of->rounds++;
+        if (is_recording()) {
+            if (!was_recording) begin_recording();
+            next_round();
+        }
+        if (of->rounds < spans.back().second) return;
+        is_on = false;
+        for (const TracedBlock& it : blocks) is_on |= it.running && it.rounds < spans.back().second;
     }
 
     // Those deepest in functions go first, and of them those that are the least far: so lanes that
     // have gone different ways meet again behind these.
     uint32_t lanes_to_step(const Block& at, unsigned warp) override {
         const uint32_t all = at.warps[warp].stepping;
-        if (!is_on || !all || rounds % all_go == 0) return all;
+        if (!is_on || !all || !runs_traced() || of->rounds % all_go == 0) return all;
         const TracedThread* first = nullptr;
         uint32_t lanes = 0;
         for (uint32_t left = all; left; left &= left - 1) {
             const unsigned lane = __builtin_ctz(left);
-            const TracedThread& it = threads[warp * warp_size + lane];
+            const TracedThread& it = of->threads[warp * warp_size + lane];
             const bool same = first && it.depth == first->depth && it.pc == first->pc;
             if (!first || it.depth > first->depth ||
                 (it.depth == first->depth && it.pc < first->pc)) {
@@ -116,8 +164,10 @@ class Tracer : public Stepper {
 
     // The running thread touches memory.
     void touch(uintptr_t address, size_t size, Touched how) {
-        if (!is_on || &running_block() != traced) return;
+        if (!is_on || !runs_traced()) return;
         settle();
+        const TracedThread& thread = of->threads[of->running->rank];
+        if (!thread.frames.empty()) see(*thread.frames.back().place, address, size, how);
         const int number = recording.region_of(address);
         if (number < 0) return;
         MemoryRegion& region = recording.regions[number];
@@ -127,11 +177,45 @@ class Tracer : public Stepper {
             std::fill_n(region.written.begin() + offset, size, true);
         if (!is_recording()) return;
         recording.note_before(number, offset, size);
-        const uint32_t step = threads[traced->rank].step;
-        if (step == ~0u) return;
-        recording.touches.push_back({step, how, uint16_t(number), uint32_t(offset), uint32_t(size),
-                                     recording.keep(reinterpret_cast<void*>(address), size)});
+        if (thread.step == ~0u) return;
+        recording.touches.push_back(
+            {thread.step, how, uint16_t(number), uint32_t(offset), uint32_t(size),
+             recording.keep(reinterpret_cast<void*>(address), size)});
         if (how != Touched::Read) unsettled = recording.touches.size();
+    }
+
+    // ---- What is asynchronous
+
+    void work_begins(uint32_t id, const char* what, const char* file, int line,
+                     const uint64_t* barrier) override {
+        if (!is_on || !runs_traced() || !is_recording()) return;
+        in_flight[id] = recording.flights.size();
+        recording.flights.push_back(
+            {of->round, ~0u, thread_number(), recording.word(place_of(what, file, line)),
+             reinterpret_cast<uint64_t>(barrier)});
+    }
+    void work_ends(uint32_t id) override {
+        const auto found = in_flight.find(id);
+        if (found == in_flight.end()) return;
+        if (is_on && runs_traced()) recording.flights[found->second].until = of->round;
+        in_flight.erase(found);
+    }
+    void product(const tensor_cores::Tile& tile, const char* what, const char* file,
+                 int line) override {
+        if (!is_on || !runs_traced() || !is_recording()) return;
+        const std::string shape =
+            ' ' + std::string("m") + std::to_string(tile.m) + 'n' + std::to_string(tile.n) + 'k' +
+            std::to_string(tile.k) + ' ' + std::to_string(int(tile.a)) + ' ' +
+            std::to_string(int(tile.d));
+        recording.flights.push_back({of->round, of->round, thread_number(),
+                                     recording.word(place_of(what + shape, file, line)), 0});
+    }
+    void mbarrier_changes(const uint64_t* barrier, uint32_t count, int64_t bytes, uint32_t arriving,
+                          bool has_ended, const char* what, const char* file, int line) override {
+        if (!is_on || !runs_traced() || !is_recording()) return;
+        recording.barriers.push_back(
+            {of->round, count ? count : arriving, reinterpret_cast<uint64_t>(barrier), bytes,
+             thread_number(), recording.word(place_of(what, file, line)), has_ended, count != 0});
     }
 
     // The running thread comes to a line. True: it has made a step.
@@ -139,7 +223,48 @@ class Tracer : public Stepper {
 
   private:
     static constexpr unsigned all_go = 64;  // every so many rounds, for those who wait for others
+    static constexpr size_t most_sightings = 1 << 22;
 
+    bool is_recording() const {
+        if (!of) return false;
+        for (const auto& [begin, end] : spans)
+            if (of->rounds >= begin && of->rounds < end) return is_on;
+        return false;
+    }
+    // What other blocks wait for meanwhile is known from here on.
+    void next_round() {
+        for (TracedBlock& it : blocks)
+            if (&it != of && it.running && it.has_begun) note_waits(it);
+        of->round = recording.rounds.size();
+        recording.rounds.push_back({of->slot, uint32_t(of->rounds)});
+    }
+    // Of the block's shared memory it is known what lies there.
+    void begin_recording() {
+        for (unsigned number = 0; number < recording.regions.size(); number++) {
+            const MemoryRegion& it = recording.regions[number];
+            if (it.is_shared && it.block == int(of->slot))
+                recording.note_before(number, 0, it.size);
+        }
+    }
+    uint16_t thread_number() const { return of->slot * stride + of->running->rank; }
+    static std::string place_of(const std::string& what, const char* file, int line) {
+        return what + " at " + file + ':' + std::to_string(line);
+    }
+    // Of a line that is looked for.
+    void see(const Place& place, uintptr_t address, size_t size, Touched how) {
+        if (std::find(watched_lines.begin(), watched_lines.end(), place.line) ==
+                watched_lines.end() ||
+            recording.sightings.size() == most_sightings)
+            return;
+        recording.sightings.push_back(
+            {of->rounds,
+             address,
+             uint32_t(&place - places.data()),
+             uint32_t(size),
+             thread_number(),
+             uint16_t(how),
+             {}});
+    }
     // What was written is there now.
     void settle() {
         if (!unsettled) return;
@@ -149,22 +274,15 @@ class Tracer : public Stepper {
         memcpy(&recording.bytes[it.bytes_at], reinterpret_cast<void*>(at), it.size);
         recording.follow(it);
     }
-    void note_shared() {
-        for (unsigned n = 0; const uintptr_t at = simulator_check_shared(n); n++)
-            if (const int number = recording.region_of(at); number >= 0)
-                recording.note_before(number, 0, recording.regions[number].size);
-    }
-    void note_waits(Block& at);
+    void note_waits(TracedBlock& it);
     // Of the variables in scope. DeclaredBefore: before the line that the function is in.
     void step(TracedThread& thread, const Place& place, uintptr_t at, bool has_returned);
     enum class Which { Parameters, DeclaredBefore, Declared };
     void compare(TracedThread& thread, Frame& frame, Which which);
 
-    bool has_begun = false;
-    Block* traced = nullptr;
-    std::vector<TracedThread> threads;
+    TracedBlock* of = nullptr;  // which runs
     size_t unsettled = 0;
-    std::vector<std::string> said;
+    std::unordered_map<uint32_t, size_t> in_flight;
 };
 
 // Notes which of the thread's variables have changed.
@@ -196,9 +314,9 @@ bool Tracer::comes_to(uint64_t pc, uintptr_t rbp) {
     const Place& place = places[found->second];
     uintptr_t at = rbp + place.frame_at;
     if (place.is_saved) memcpy(&at, reinterpret_cast<void*>(at), sizeof at);
-    TracedThread& thread = threads[traced->rank];
+    TracedThread& thread = of->threads[of->running->rank];
     // What calls the kernel is no line of it.
-    if (int(place.line) == traced->launch->line && (thread.frames.empty() || at > thread.base))
+    if (int(place.line) == of->running->launch->line && (thread.frames.empty() || at > thread.base))
         return false;
     if (!thread.base) thread.base = at;
     if (!thread.frames.empty() && thread.frames.back().at == at &&
@@ -251,23 +369,26 @@ void Tracer::step(TracedThread& thread, const Place& place, uintptr_t at, bool h
     thread.pc = place.pc;
     thread.depth = thread.base - at;
     step_thread();
-    if (!is_on) return;
-    if (place.line == watched_line && round_of_line < 0) round_of_line = rounds;
+    if (!is_on || !runs_traced()) return;
+    see(place, 0, 0, Touched::Read);
+    thread.step = ~0u;
     if (!is_recording()) return;
     thread.step = recording.steps.size();
     const uint16_t depth = thread.frames.size() | (has_returned ? returned : 0);
     recording.steps.push_back(
-        {uint32_t(rounds), uint32_t(&place - places.data()), uint16_t(traced->rank), depth});
+        {of->round, uint32_t(&place - places.data()), thread_number(), depth});
 }
 
 // For what the lanes of each warp wait, where that has changed.
-void Tracer::note_waits(Block& at) {
-    for (unsigned w = 0; w < said.size(); w++) {
+void Tracer::note_waits(TracedBlock& it) {
+    const Block& at = *it.running;
+    for (unsigned w = 0; w < it.said.size(); w++) {
         const Warp& warp = at.warps[w];
         std::string now;
         std::vector<Waiting> rows;
         const auto add = [&](const std::string& what, uint32_t lanes) {
-            rows.push_back({uint32_t(rounds), uint16_t(w), recording.word(what), lanes});
+            rows.push_back({it.round, uint16_t(it.slot * stride / warp_size + w),
+                            recording.word(what), lanes});
             now += what + ':' + std::to_string(lanes) + ' ';
         };
         add("", warp.alive);
@@ -277,15 +398,16 @@ void Tracer::note_waits(Block& at) {
             uint32_t lanes = 0;
             for (uint32_t left = waiting; left; left &= left - 1) {
                 const unsigned lane = __builtin_ctz(left);
-                const Thread& it = at.threads[w * warp_size + lane];
-                if (it.line == first.line && !strcmp(it.what, first.what)) lanes |= 1u << lane;
+                const Thread& thread = at.threads[w * warp_size + lane];
+                if (thread.line == first.line && !strcmp(thread.what, first.what))
+                    lanes |= 1u << lane;
             }
             add(std::string(first.what) + " at " + first.file + ':' + std::to_string(first.line),
                 lanes);
             waiting &= ~lanes;
         }
-        if (now == said[w]) continue;
-        said[w] = now;
+        if (now == it.said[w]) continue;
+        it.said[w] = now;
         recording.waits.insert(recording.waits.end(), rows.begin(), rows.end());
     }
 }

@@ -76,6 +76,53 @@ def test_lanes_that_went_different_ways_meet_again(kernels):
     assert (line, lanes, count, most, others) == (LINES["diverged_shuffle"], "0-15", 16, 32, [])
 
 
+@pytest.mark.parametrize("name", FOUND)
+def test_a_report_of_the_checker_opens_the_trace_at_a_finding(kernels, name):
+    report = lab.check(getattr(kernels, f"run_{name}"), X, torch.zeros(128), 128)
+    number = [it.startswith(FOUND[name]) for it in report.findings["kind"]].index(True)
+    trace = report.trace(number, steps=3)
+    assert trace.is_cut or trace.steps <= 3
+    found = trace.findings()[trace.finding]
+    assert found["title"].startswith(FOUND[name])
+    for end in found["ends"]:
+        assert trace.line_of(end["thread"], end["step"]) == end["line"]
+    assert trace.start in [(end["step"], end["thread"]) for end in found["ends"]]
+
+
+def test_accesses_far_apart_are_both_shown_and_the_page_says_what_is_left_out(kernels):
+    report = lab.check(kernels.run_far_apart, X, torch.zeros(128), 128)
+    (number,) = (report.findings["kind"] == "race").to_numpy().nonzero()[0]
+    trace = report.trace(number, steps=10)
+    ends = trace.findings()[trace.finding]["ends"]
+    assert [trace.line_of(end["thread"], end["step"]) for end in ends] == [
+        end["line"] for end in ends
+    ]
+    numbers = [trace.number_of(step) for step in range(trace.steps)]
+    assert numbers[-1] - numbers[0] > 40 and trace.steps == 10
+    assert f"steps {numbers[0]} to {numbers[4]} and {numbers[5]} to {numbers[9]}" in str(trace)
+    # The racing round of the loop: the write before the last is ordered by a barrier.
+    assert trace.values(0, ends[-1]["step"])["k"] == 3
+
+
+def test_several_blocks_have_steps_of_their_own(kernels):
+    x, y = X.repeat(2), torch.zeros(256)
+    trace = lab.trace(kernels.run_neighbours, x, y, 256, block=[1, 0])
+    assert trace.blocks == [(1, 0, 0), (0, 0, 0)]
+    other = trace.thread_of((0, 0, 0), 5)
+    line = LINES["neighbours"]
+    for thread, value in ((5, x[69]), (other, x[5])):
+        (step,) = trace.runs_of(line, thread)
+        assert trace.values(thread, step)["mine"] == value
+    found = [it for it in trace.findings() if it["title"].startswith("race")]
+    ends = found[0]["ends"]
+    assert {end["block"] for end in ends} == {(0, 0, 0), (1, 0, 0)}
+    for end in ends:
+        assert trace.line_of(end["thread"], end["step"]) == end["line"]
+    report = lab.check(kernels.run_neighbours, x, y, 256)
+    number = list(report.findings["kind"]).index("race")
+    assert sorted(report.trace(number).blocks) == [(0, 0, 0), (1, 0, 0)]
+
+
 def test_a_long_run_is_cut_and_says_so(kernels):
     whole = traced(kernels, "off_by_one")
     line = LINES["off_by_one"]
@@ -85,9 +132,9 @@ def test_a_long_run_is_cut_and_says_so(kernels):
     assert part.steps == 10
     assert "the rest is left out" in str(part)
     around = traced(kernels, "off_by_one", steps=4, around=line)
-    assert around.first == whole.runs_of(line)[0] - 2
+    assert around.number_of(0) == whole.runs_of(line)[0] - 1
     step = around.runs_of(line, 0)[0]
-    assert around.values(0, step) == whole.values(0, step + around.first)
+    assert around.values(0, step) == whole.values(0, around.number_of(step))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +145,9 @@ def test_a_long_run_is_cut_and_says_so(kernels):
         ({"launch": 1}, "launch: 1; the call makes 1"),
         ({"around": 1}, "no thread of the block runs line 1"),
         ({"steps": 0}, "steps: 0"),
+        ({"finding": 7}, "finding: 7; there are"),
+        ({"block": [0, 9]}, "block: 9"),
+        ({"block": []}, "block: 0 of them"),
     ],
 )
 def test_what_there_is_not_is_named(kernels, options, message):

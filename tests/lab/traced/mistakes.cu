@@ -82,6 +82,28 @@ __global__ void stale_buffer(const float* x, float* y, int n) {
     }
     y[t] = sum;
 }
+// Of the last round the barrier between writes and reads is missing, and much lies between them.
+__global__ void far_apart(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 4; k++) {
+        __syncthreads();
+        tile[t] = x[t];
+        if (k < 3) __syncthreads();
+        if (k == 3)
+            for (int i = 0; i < 25; i++) {
+                sum += 1;
+            }
+        sum += tile[kThreads - 1 - t];
+    }
+    y[t] = sum;
+}
+__global__ void neighbours(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const float mine = x[i];  // here neighbours
+    y[i % kThreads] = mine;
+}
 
 #define LAUNCH(name, grid, block) \
     extern "C" void run_##name(const float* x, float* y, int n) { name<<<grid, block>>>(x, y, n); }
@@ -95,3 +117,5 @@ LAUNCH(off_by_one, 1, kThreads)
 LAUNCH(diverged_shuffle, 1, kThreads)
 LAUNCH(wrong_stride, 1, kThreads)
 LAUNCH(stale_buffer, 1, kThreads)
+LAUNCH(far_apart, 1, kThreads)
+LAUNCH(neighbours, 2, kThreads)

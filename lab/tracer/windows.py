@@ -1,0 +1,96 @@
+"""Which steps of a block are recorded, where not all of them are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.tracer.record import Recorded
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def around(points: list[int], steps: int) -> Spans:
+    """So many steps around these, in one span if they are near enough to each other."""
+    points = sorted(set(points))
+    if points[-1] - points[0] < steps:
+        first = max(0, points[0] - (steps - 1 - (points[-1] - points[0])) // 2)
+        return ((first, max(first + steps, points[-1] + 1)),)
+    each = max(1, steps // len(points))
+    spans: list[tuple[int, int]] = []
+    for point in points:
+        first = max(0, point - (each - 1) // 2)
+        if spans and first <= spans[-1][1]:
+            first = spans.pop()[0]
+        spans.append((first, point + each - (each - 1) // 2))
+    return tuple(spans)
+
+
+def lines_of(row: dict[str, Any]) -> list[tuple[str, int]]:
+    """File and line of each access that a finding is about, its own first."""
+    ends = [(row[f"{of}file"], row[f"{of}line"]) for of in ("", "other_")]
+    return [(file, int(line)) for file, line in ends if isinstance(file, str) and file]
+
+
+def same(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The same finding in another run: of its lines, else of its memory; else of its kind."""
+    alike = [it for it in rows if it["kind"] == row["kind"]]
+    for question in (lambda it: set(lines_of(it)), lambda it: it["tensor"], lambda it: True):
+        if found := [it for it in alike if question(it) == question(row)]:
+            return found[0]
+    return None
+
+
+def ends_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The accesses of a finding: file and line, and where one is known block and thread."""
+    ends = []
+    for (file, line), prefix in zip(lines_of(row), ("", "other_"), strict=False):
+        end: dict[str, Any] = {"file": file, "line": line}
+        thread = row[f"{prefix}thread"]
+        if isinstance(row[f"{prefix}block"], tuple) and thread == thread:
+            end |= {"block": row[f"{prefix}block"], "thread": int(thread)}
+        ends.append(end)
+    return ends
+
+
+def nearest(ends: list[list[int]]) -> list[int | None]:
+    """Of the steps in which the accesses of a finding are made those that belong together.
+
+    The first access is the later one: of the pairs in this order the nearest, for a barrier
+    between two others lies between those that are farther apart, too.
+    """
+    if len(ends) < 2 or not all(ends):
+        return [min(steps, default=None) for steps in ends]
+    pairs = [(a - b, a, b) for a in set(ends[0]) for b in set(ends[1]) if a >= b]
+    pairs = pairs or [(abs(a - b), a, b) for a in set(ends[0]) for b in set(ends[1])]
+    return list(min(pairs)[1:])
+
+
+def rounds_of(
+    recorded: Recorded, end: dict[str, Any], thread: int, row: dict[str, Any]
+) -> list[int]:
+    """In which steps of its block a thread touches a finding's address, as sightings tell; or, if
+    it never does, runs the line."""
+    seen = recorded.tables["sightings"]
+    seen = seen[seen["thread"] == thread]
+    seen = seen[runs(recorded, seen["place"], end["file"], end["line"])]
+    address = row["address"]
+    hits = np.zeros(0)
+    if address == address:  # there is one
+        hits = seen[(seen["address"] <= address) & (address < seen["address"] + seen["size"])]
+    return (hits if len(hits) else seen[seen["size"] == 0])["round"].tolist()
+
+
+def runs(recorded: Recorded, places: np.ndarray, file: str | None, line: int) -> np.ndarray:
+    """Whether each of these places is of a line; of a file's, if one is given."""
+    names = [it for of in recorded.places for it in of.lines]
+    is_it = np.array(
+        [
+            number == line and (file is None or Path(name).name == Path(file).name)
+            for name, number, _ in names
+        ]
+        or [False]
+    )
+    return is_it[places]
