@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jitload
+from lab.checker.links import save
 from lab.checker.program import check_program
 from lab.checker.report import Report
 from lab.checker.run import SECONDS
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--order", type=int, default=0, help="of threads: 0 ascends, others shuffle")
     made.add_argument("--threads", type=int, help="how many of a launch are recorded in full")
     made.add_argument("--seconds", type=float, default=SECONDS, help="that the kernels may take")
+    made.add_argument("--html", metavar="PAGE", help="write a page in which findings open traces")
     made.add_argument("what", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
 
@@ -60,11 +62,14 @@ def check(words: list[str]) -> int:
         "sample_threads": asked.threads,
         "seconds": asked.seconds,
     }
-    found = 0
+    found, shown = 0, []
     try:
         for report in reports(asked.what, options):
             print(report, end="\n\n", flush=True)
             found += sum(report.findings["severity"] == "error")
+            shown.append(report)
+        if asked.html:
+            print(save(shown, asked.html))
     except BrokenPipeError:
         raise
     except FAILED as error:

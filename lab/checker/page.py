@@ -6,7 +6,7 @@ Styles stand in the elements: a notebook that is opened anew drops what is in <s
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,12 @@ def page(
     findings: DataFrame,
     threads: DataFrame,
     source: Callable[[str], list[str]],
+    below: Sequence[str] = (),
 ) -> str:
     """The headline, a card for each finding, and the sources with a column of heat, as HTML.
 
-    notes: lines below the headline. source: gives the lines of a file, by its name.
+    notes: lines below the headline. source: gives the lines of a file, by its name. below: of each
+        finding what stands at its end, as HTML.
     """
     parts = [f"<p style='margin: 0.4em 0'><b>{html.escape(headline)}</b></p>"]
     parts += [f"<p style='margin: 0.4em 0'>{html.escape(note)}</p>" for note in notes if note]
@@ -50,7 +52,9 @@ def page(
         lines = source(file)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
-    parts += [_card(row, threads, line) for row in findings.to_dict("records")]
+    rows = findings.to_dict("records")
+    for row, end in zip(rows, below or [""] * len(rows), strict=True):
+        parts.append(_card(row, threads, line, end))
     files = {*traffic["file"], *findings["file"]} - {"", None}
     names = "line", *line_costs.titles(line_costs.memories(traffic))
     titles = "".join(
@@ -68,7 +72,7 @@ def page(
     return f"<div style='max-width: 70em'>{''.join(parts)}</div>"
 
 
-def _card(row: dict[str, Any], threads: DataFrame, line: Line) -> str:
+def _card(row: dict[str, Any], threads: DataFrame, line: Line, below: str) -> str:
     """All that is known of a finding."""
     color, text = LOOKS[row["severity"]]
     place = f"{Path(row['file']).name}:{row['line']}" if row["file"] else ""
@@ -97,7 +101,7 @@ def _card(row: dict[str, Any], threads: DataFrame, line: Line) -> str:
     return (
         f"<div style='border-left: 4px solid rgb({color}); background: rgba({color}, 0.07);"
         f" padding: 0.35em 0.9em; margin: 0.5em 0; overflow-x: auto'><div>{head}</div>"
-        f"<table style='{TABLE}; margin: 0.2em 0'>{code}</table>{'<br>'.join(lines)}</div>"
+        f"<table style='{TABLE}; margin: 0.2em 0'>{code}</table>{'<br>'.join(lines)}{below}</div>"
     )
 
 

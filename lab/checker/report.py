@@ -282,10 +282,33 @@ class Report:
     # ---- pictures
 
     def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self, traces: bool = False) -> str:
+        """The report as HTML. traces: below each finding its trace is folded; that makes the call
+        three more times for each."""
+        from lab.checker import links
         from lab.checker.page import page
 
         notes = [self.sampling_line, "" if self.traffic.empty else self.traffic_line]
-        return page(self.headline, notes, self.traffic, self.findings, self.threads, self.source)
+        below = links.traced_below(self) if traces else []
+        tables = self.traffic, self.findings, self.threads
+        return page(self.headline, notes, *tables, self.source, below)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report into a page of its own, in which each finding opens its trace."""
+        from lab.checker import links
+
+        return links.save([self], path)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        from lab.checker import links
+
+        display({"text/plain": str(self), "text/html": self.html()}, raw=True)
+        if (buttons := links.buttons(self)) is not None:
+            display(buttons)
 
     def plot_lanes(self, line: int, file: str | None = None, tensor: str | None = None) -> Figure:
         """Which lane of a warp touches which sector, or bank, at a line: its costliest request.

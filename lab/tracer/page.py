@@ -43,7 +43,8 @@ def page(trace: Trace) -> str:
 def framed(trace: Trace) -> str:
     """The page in a frame of its own: its styles and a notebook's do not meet."""
     return (
-        f'<iframe srcdoc="{html.escape(page(trace))}" title="trace of {html.escape(trace.kernel)}"'
+        f'<iframe loading="lazy" srcdoc="{html.escape(page(trace))}"'
+        f' title="trace of {html.escape(trace.kernel)}"'
         f' style="width: 100%; height: {HEIGHT}px; border: 1px solid rgba(128, 128, 128, 0.4)">'
         "</iframe>"
     )

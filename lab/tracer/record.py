@@ -50,7 +50,13 @@ ROUND = np.dtype([("block", "u4"), ("number", "u4")])
 BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u4")])
 MOST_POINTERS = 1 << 12  # whose memory is looked up
 TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
-TABLES |= {"flights": FLIGHT, "barriers": BARRIER, "sightings": SIGHTING, "rounds": ROUND}
+TABLES |= {
+    "flights": FLIGHT,
+    "barriers": BARRIER,
+    "sightings": SIGHTING,
+    "rounds": ROUND,
+    "opened": ROUND,
+}
 
 
 @dataclass(frozen=True)

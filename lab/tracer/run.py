@@ -158,7 +158,8 @@ def _of_finding(
             steps.append(windows.rounds_of(recorded, end, thread, found))
         else:
             steps.append([])
-    points = [step for step in windows.nearest(steps) if step is not None]
+    opened = recorded.tables["opened"]["number"] if len(blocks) == 1 else ()
+    points = [step for step in windows.nearest(steps, opened) if step is not None]
     ((first, end),) = window.spans
     if points:
         window = replace(window, spans=windows.around(points, end - first))

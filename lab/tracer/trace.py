@@ -250,13 +250,21 @@ class Trace:
                     steps.append(self._steps_of_access(end, row["address"]))
                 else:
                     steps.append([])
-            for end, step in zip(ends, windows.nearest(steps), strict=True):
+            for end, step in zip(ends, windows.nearest(steps, self._opened), strict=True):
                 if end.get("block") in self.blocks:
                     end["step"] = step
                 else:
                     end.pop("thread", None)
             found.append({"title": told.title(row), "message": row["message"], "ends": ends})
         return found
+
+    @cached_property
+    def _opened(self) -> np.ndarray:
+        """The steps up to which threads of the block had not passed a barrier; of one block."""
+        if len(self.blocks) > 1:
+            return np.zeros(0)
+        numbers = self.tables["rounds"]["number"]
+        return np.searchsorted(numbers, self.tables["opened"]["number"], "right") - 1
 
     def _steps_of_access(self, end: dict[str, Any], address: int) -> list[int]:
         """The steps in which a thread touches an address at a line; or, if in none, runs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,26 @@ def ends_of(row: dict[str, Any]) -> list[dict[str, Any]]:
     return ends
 
 
-def nearest(ends: list[list[int]]) -> list[int | None]:
+def nearest(ends: list[list[int]], opened: Sequence[int] = ()) -> list[int | None]:
     """Of the steps in which the accesses of a finding are made those that belong together.
 
-    The first access is the later one: of the pairs in this order the nearest, for a barrier
-    between two others lies between those that are farther apart, too.
+    It is a pair with the fewest barriers in between, and of these the nearest.
+
+    ends: of each access its steps. opened: the steps in which the block passed a barrier, in order.
     """
     if len(ends) < 2 or not all(ends):
         return [min(steps, default=None) for steps in ends]
-    pairs = [(a - b, a, b) for a in set(ends[0]) for b in set(ends[1]) if a >= b]
-    pairs = pairs or [(abs(a - b), a, b) for a in set(ends[0]) for b in set(ends[1])]
-    return list(min(pairs)[1:])
+    ours, theirs = np.unique(ends[0]), np.unique(ends[1])
+    behind = np.searchsorted(theirs, ours, "right")
+    neighbours = {  # the last before each of ours, and the first behind it
+        (int(a), int(theirs[j]))
+        for a, i in zip(ours, behind, strict=True)
+        for j in (i - 1, i)
+        if 0 <= j < len(theirs)
+    }
+    passed = {step: int(np.searchsorted(opened, step)) for pair in neighbours for step in pair}
+    pairs = [(abs(passed[a] - passed[b]), abs(a - b), a, b) for a, b in neighbours]
+    return list(min(pairs)[2:])
 
 
 def rounds_of(

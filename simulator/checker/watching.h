@@ -279,6 +279,7 @@ void Recorder::end_late_launch() {
 // ---- Synchronisation
 
 void Recorder::barrier(const Block& at) {
+    if (stepper) stepper->barrier();
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
     launches.back().barriers++;

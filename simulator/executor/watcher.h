@@ -176,6 +176,7 @@ class Stepper {
     // a warp that have come to a line go on.
     virtual void end_round(Block& block) = 0;
     virtual uint32_t lanes_to_step(const Block& block, unsigned warp) = 0;
+    virtual void barrier() = 0;  // of all threads of the block, which goes on now
 
     // The C library is about to copy or fill memory for a kernel; `from` is null for the latter.
     virtual void copied(const void* to, const void* from, size_t bytes) = 0;

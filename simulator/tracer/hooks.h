@@ -234,6 +234,8 @@ SIMULATOR_HOOK const void* simulator_trace_table(unsigned which, size_t* bytes) 
             return table(it.sightings);
         case 8:
             return table(it.rounds);
+        case 9:
+            return table(it.opened);
         default:
             return table(it.bytes);
     }

@@ -116,6 +116,7 @@ struct Recording {
     std::vector<BarrierChange> barriers;
     std::vector<Sighting> sightings;
     std::vector<Round> rounds;
+    std::vector<Round> opened;  // in which round the block's threads have all come to a barrier
     std::vector<MemoryRegion> regions;
     std::vector<std::string> words;
     std::vector<uint8_t> bytes;

@@ -157,6 +157,10 @@ class Tracer : public Stepper {
         return lanes;
     }
 
+    void barrier() override {
+        if (is_on && runs_traced()) recording.opened.push_back({of->slot, uint32_t(of->rounds)});
+    }
+
     void copied(const void* to, const void* from, size_t bytes) override {
         if (from) touch(reinterpret_cast<uintptr_t>(from), bytes, Touched::Read);
         touch(reinterpret_cast<uintptr_t>(to), bytes, Touched::Write);

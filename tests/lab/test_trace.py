@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,10 +99,11 @@ def test_accesses_far_apart_are_both_shown_and_the_page_says_what_is_left_out(ke
         end["line"] for end in ends
     ]
     numbers = [trace.number_of(step) for step in range(trace.steps)]
-    assert numbers[-1] - numbers[0] > 40 and trace.steps == 10
+    assert numbers[-1] - numbers[0] > 40
+    assert trace.steps == 10
     assert f"steps {numbers[0]} to {numbers[4]} and {numbers[5]} to {numbers[9]}" in str(trace)
-    # The racing round of the loop: the write before the last is ordered by a barrier.
-    assert trace.values(0, ends[-1]["step"])["k"] == 3
+    for end in ends:  # in the other rounds of the loop a barrier lies between
+        assert trace.values(end["thread"], end["step"])["k"] == 3
 
 
 def test_several_blocks_have_steps_of_their_own(kernels):
@@ -169,6 +171,49 @@ def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
     at = [*command, "--at", str(LINES["overflow"]), "--thread", "2"]
     said = subprocess.run(at, capture_output=True, text=True, check=True).stdout
     assert "rows = 100002, columns = 100000, all = 1410265408" in said
+
+
+@needs_browser
+@pytest.mark.browser
+def test_a_finding_opens_its_trace_in_the_checkers_page(kernels, tmp_path):
+    """Without a server: at the first access that races, with a button for the other."""
+    report = lab.check(kernels.run_missing_barrier, X, torch.zeros(128), 128)
+    place = report.save(tmp_path / "check.html")
+    trace = report.trace(0)
+    with browser() as started:
+        page = started.new_page()
+        page.goto(place.as_uri())
+        page.get_by_text("step through it").first.click()
+        inner = page.frame_locator("iframe").first
+        inner.locator(".finding.chosen button").first.wait_for()
+        frame = page.frames[1]
+        frame.wait_for_function("window.trace")
+        assert tuple(frame.evaluate("[trace.state.step, trace.state.thread]")) == trace.start
+        ends = trace.findings()[trace.finding]["ends"]
+        for end, button in zip(ends, inner.locator(".chosen button").all(), strict=True):
+            button.click()
+            shown = frame.evaluate("[trace.state.step, trace.state.thread]")
+            assert shown == [end["step"], end["thread"]]
+            assert f"line {end['line']}" in inner.locator("#locals").inner_text()
+
+
+def test_a_notebook_has_a_button_for_each_finding_with_a_thread(kernels, monkeypatch):
+    pytest.importorskip("ipywidgets")
+    from IPython.core import getipython
+
+    from lab.checker import links
+
+    report = lab.check(kernels.run_missing_barrier, X, torch.zeros(128), 128)
+    assert links.buttons(report) is None  # no notebook
+    monkeypatch.setattr(getipython, "get_ipython", lambda: SimpleNamespace(kernel=1))
+    row, _ = links.buttons(report).children
+    (button,) = row.children  # of the race; y's second half, never written, is no thread's
+    assert button.description == "step through it: race (write after read), mistakes.cu:13"
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    button.click()
+    assert [type(it) for it in shown] == [lab.Trace]
+    assert not button.disabled
 
 
 @needs_browser
