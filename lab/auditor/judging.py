@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from lab.auditor.example import Call
 from lab.measure.error import absolute_error
 
+CONDITION = 64  # a result that rounding moves by so many ULP has noise in it
 TIMES, HALVES = 3, 4  # of PyTorch's error, and of halves of an ULP of the largest: about right
 WRONG = 8  # times as much: certainly wrong
 
@@ -148,6 +151,87 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
     middle = (finite.max() - finite.min()).item() / 2 if finite.numel() else 0.0
     tells = min(largest, middle) > WRONG * allowed
     return Judgement(name, off.max().item(), allowed, pytorchs, tells, said)
+
+
+def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtype) -> Judgement:
+    """A judgement that allows for a result that is made of rounding: a variance of equal numbers.
+
+    changed: the truth with Noise. Where that moves the result by many ULP of its largest element,
+    its last digits mean nothing, even where PyTorch's happen to be right.
+    """
+    if changed.shape != truth.shape:
+        return found
+    moved = (changed.double() - truth.double()).abs()
+    moved = moved[moved.isfinite()]
+    finite = truth[truth.isfinite()].abs()
+    most = moved.max().item() if moved.numel() else 0.0
+    largest = finite.max().item() if finite.numel() else 0.0
+    if most <= CONDITION * torch.finfo(dtype).eps * largest:
+        return found
+    return replace(found, allowed=max(found.allowed, TIMES * most))
+
+
+def picks_equal(got: Tensor, theirs: Tensor, inputs: list[Tensor]) -> bool:
+    """Whether two results are indices into an input, and pick equal elements of it.
+
+    Sorting and the like leave open which of equal elements comes first.
+    """
+    if got.dtype not in (torch.int64, torch.int32) or got.shape != theirs.shape:
+        return False
+    for x in inputs:
+        for dim in range(x.dim()):
+            picked = []
+            for index in (theirs.long(), got.long()):
+                if index.dim() == x.dim() - 1:
+                    index = index.unsqueeze(dim)
+                fits = index.dim() == x.dim() and all(
+                    a == b
+                    for d, (a, b) in enumerate(zip(index.shape, x.shape, strict=True))
+                    if d != dim
+                )
+                if not fits or not index.numel():
+                    break
+                if int(index.min()) < 0 or int(index.max()) >= x.shape[dim]:
+                    break
+                places = index.sort(dim).values
+                if bool((places.diff(dim=dim) == 0).any()):
+                    break  # an element twice: no order
+                picked.append(x.gather(dim, index))
+            if len(picked) == 2 and torch.equal(*(it.nan_to_num() for it in picked)):
+                return True
+    return False
+
+
+def alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two runs of one call gave the same, but for sums in another order."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    rough = torch.finfo(a.dtype).eps ** 0.5
+    a, b = a.nan_to_num().double(), b.nan_to_num().double()
+    slack = rough * float(b.abs().max()) if b.numel() else 0.0
+    return torch.allclose(a, b, rtol=rough, atol=slack)
+
+
+class Noise(TorchDispatchMode):
+    """Moves what each operation returns up or down by a relative error, at random."""
+
+    def __init__(self, eps: float, seed: int) -> None:
+        super().__init__()
+        self.eps, self.dice = eps, torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        outputs = op(*args, **(kwargs or {}))
+        if any(it.alias_info is not None for it in op._schema.returns):
+            return outputs  # views, and what is written in place
+        return tree_map_only(Tensor, self._moved, outputs)
+
+    def _moved(self, t: Tensor) -> Tensor:
+        if t.dtype != torch.float64 or not t.numel():
+            return t
+        signs = torch.randint(2, t.shape, generator=self.dice).to(t.device) * 2 - 1
+        return t * (1 + self.eps * signs)
 
 
 def _judged_integers(name: str, got: Tensor, truth: Tensor, bar: Tensor) -> Judgement:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lab.auditor import cases
 from lab.auditor.example import Call
-from lab.auditor.judging import Judgement
+from lab.auditor.judging import Judgement, alike, results
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # elements of a call that sizes are drawn for
@@ -189,8 +189,6 @@ def _odd(call: Call) -> str:
 
 
 def _reference(subject: Subject, call: Call) -> dict[str, Tensor]:
-    from lab.auditor.judging import results
-
     return results(subject.reference, call.cloned())
 
 
@@ -226,7 +224,10 @@ def same_bits(subject: Subject) -> str:
     for name, first in runs[0].items():
         for other in runs[1:]:
             if not _equal(first, other[name]):
-                raise Found(f"{name} has other bits on another run of the same call", call)
+                near = alike(first, other[name])
+                raise Found(
+                    f"{name} has other bits on another run of the same call", call, note=near
+                )
     return ""
 
 

@@ -16,7 +16,8 @@ _LAUNCH = re.compile(r"<<<")
 _BINDS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\(|\bPYBIND11_MODULE\s*\(")
 _GUARD = re.compile(
     r"\b(?:Optional)?(?:CUDA|Device)Guard\b|\bOnDeviceOf\b|\bcudaSetDevice\s*\(|\bdevice_guard\b"
-    r"|\bDeviceGuard\w*"
+    r"|\bDeviceGuard\w*|\b(?:Maybe)?(?:SetDevice|ExchangeDevice)\b"
+    r"|\b(?:CUDA)?(?:Multi)?StreamGuard\b"
 )
 _INCLUDE = re.compile(r"^\s*#\s*include.*$", re.M)
 _CHECKS = re.compile(
@@ -29,8 +30,7 @@ _DEVICE = re.compile(
     r"|\bCUDAGuard\s+\w*\s*[({]\s*\d+\s*[)}]|\bgetDefaultCUDAStream\s*\(|\bset_device\s*\(\s*\d+"
 )
 _WAITS = re.compile(
-    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy|cudaMemset"
-    r"|cudaStreamCreate\w*)\s*\("
+    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy|cudaMemset)\s*\("
 )
 _NARROW = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t|auto)\s+(?:const\s+)?\w+\s*=\s*"
@@ -175,9 +175,10 @@ def unchecked(subject: Subject) -> str:
     asked = any(_CHECKS.search(text) for text in known.values())
     for name, text in known.items():
         for at, _ in launches(text):
-            if _CHECKS.search(text, at, _end(text, at)) or _macro_checks(text, at):
+            name_of, _, end = _function(text, at)
+            if _CHECKS.search(text, at, end) or _macro_checks(text, at):
                 continue
-            if asked and _is_called(_function(text, at), known):
+            if asked and _is_called(name_of, known):
                 continue
             raise Found(
                 "a launch whose error nobody asks for: a refused one is silent",
@@ -187,22 +188,33 @@ def unchecked(subject: Subject) -> str:
     return ""
 
 
-def _end(text: str, at: int) -> int:
-    """The end of the function in which a place is: a closing bracket at the line's begin."""
-    found = re.compile(r"^\}", re.M).search(text, at)
-    return found.end() if found else len(text)
+_HEAD = re.compile(r"(\w+)\s*\([^;{}]*\)\s*(?:const|noexcept|override|->[^;{}()]*|\s)*$")
+_CONTROL = {"if", "for", "while", "switch", "catch", "constexpr"}
+
+
+def _function(text: str, at: int) -> tuple[str, int, int]:
+    """The name of the function in which a place is, where its head begins, and its end.
+
+    Brackets of if, for and lambdas are passed over; ("", 0, the text's end) outside of functions.
+    """
+    opened: list[int] = []
+    for bracket in re.finditer(r"[{}]", text[:at]):
+        if bracket[0] == "{":
+            opened.append(bracket.start())
+        elif opened:
+            opened.pop()
+    for place in reversed(opened):
+        begin = max(text.rfind(mark, 0, place) for mark in "{};") + 1
+        head = _HEAD.search(text[begin:place])
+        if head and head[1] not in _CONTROL and "](" not in head[0]:
+            return head[1], begin, jitload.closing(text, place) or len(text)
+    return "", 0, len(text)
 
 
 def _macro_checks(text: str, at: int) -> bool:
     """Whether the launch is an argument of what checks it: CHECK(k<<<...>>>(x))."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return bool(re.search(r"\b\w*(?:CHECK|check)\w*\s*\(", line))
-
-
-def _function(text: str, at: int) -> str:
-    """The name of the function in which a place is: its line is not indented."""
-    found = re.findall(r"^[A-Za-z_][^\n;{}]*?\b(\w+)\s*\(", text[:at], re.M)
-    return found[-1] if found else ""
 
 
 def _is_called(name: str, known: dict[str, str]) -> bool:
@@ -226,6 +238,9 @@ def waits(subject: Subject) -> str:
     """Nothing waits for the GPU, or takes memory from it, which a CUDA graph cannot capture."""
     for name, text in texts(subject).items():
         for found in _WAITS.finditer(text):
+            _, begin, _ = _function(text, found.start())
+            if "noreturn" in text[begin : found.start()].partition("{")[0]:
+                continue  # it waits to say what was wrong
             raise Found(
                 f"{found[1]}: it waits for the GPU, and a CUDA graph cannot capture it",
                 line=f"{name}:{_line(text, found.start())}",

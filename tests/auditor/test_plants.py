@@ -85,8 +85,18 @@ def of_source(folder, text: str) -> lab.Audit:
     return audited(torch.relu, ["source"], torch.ones(3), reference=torch.relu, sources=[path])
 
 
-def test_the_right_source_has_none(tmp_path):
-    assert not caught(of_source(tmp_path, SOURCE))
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "const c10::cuda::CUDAGuard guard(x.device());",
+        "c10::cuda::OptionalCUDAGuard guard(x.device());",
+        "c10::cuda::MaybeSetDevice(x.get_device());",
+        "at::cuda::CUDAStreamGuard guard(at::cuda::getCurrentCUDAStream(x.get_device()));",
+    ],
+)
+def test_the_right_source_has_none(tmp_path, guard):
+    text = SOURCE.replace("const c10::cuda::CUDAGuard guard(x.device());", guard)
+    assert not caught(of_source(tmp_path, text))
 
 
 # ---- ops of torch.library

@@ -1,0 +1,159 @@
+"""Correct ops that no audit may accuse: PyTorch's own, and extensions as people write them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import lab
+from lab.auditor.report import FAIL, NOTE
+
+DICE = torch.Generator().manual_seed(1)
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=DICE)
+
+
+X, IMAGE, INDEX = drawn(5, 33), drawn(2, 4, 5, 6), torch.randint(0, 9, (5, 7), generator=DICE)
+HEADS = tuple(drawn(2, 3, 8, 16) for _ in range(3))
+# What once misled the audit, with the rows that it did so in.
+MISLEADING = {
+    "sort": (lambda x: torch.sort(x, -1), (X,), ["layouts", "shapes"]),  # equal elements
+    "topk": (lambda x: torch.topk(x, 3), (X,), ["layouts"]),
+    "var": (lambda x: x.var(-1), (X,), ["zero strided", "expanded"]),  # 0 by cancellation
+    "batch_norm": (  # PyTorch's own fake has other strides
+        lambda x: F.batch_norm(x, None, None, training=True),
+        (IMAGE,),
+        ["fake tensors", "gradients"],
+    ),
+    "diff": (torch.diff, (X,), ["shapes", "empty"]),  # of one element nothing is left
+    "attention": (  # does not compare the lengths of k and v, and has no second derivative
+        F.scaled_dot_product_attention,
+        HEADS,
+        ["error", "shapes", "double backward", "torch.func"],
+    ),
+    "rfft": (  # other bits at another alignment
+        lambda x: torch.fft.rfft(x).abs(),
+        (drawn(5, 32),),
+        ["threads", "copies", "inference mode", "same bits"],
+    ),
+    "cdist": (torch.cdist, (drawn(5, 6), drawn(7, 6)), ["double backward", "error"]),
+}
+PYTORCHS = {
+    **{
+        f.__name__: (f, (X,))
+        for f in (torch.relu, F.gelu, F.silu, torch.exp, torch.tanh, torch.sign, torch.round)
+    },
+    "softmax": (lambda x: F.softmax(x, -1), (X,)),
+    "log_softmax": (lambda x: F.log_softmax(x, -1), (X,)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), (X, X[0], X[1])),
+    "rms_norm": (lambda x, w: F.rms_norm(x, x.shape[-1:], w), (X, X[0])),
+    "group_norm": (lambda x: F.group_norm(x, 2), (IMAGE,)),
+    "cumsum": (lambda x: torch.cumsum(x, -1), (X,)),
+    "max": (lambda x: torch.max(x, -1), (X,)),
+    "mean": (torch.mean, (X,)),
+    "std": (lambda x: x.std(-1), (X,)),
+    "gather": (lambda x, i: torch.gather(x, 1, i), (drawn(5, 9), INDEX)),
+    "index_add": (
+        lambda x, i, s: torch.index_add(x, 0, i, s),
+        (drawn(9, 6), INDEX[0], drawn(7, 6)),
+    ),
+    "embedding": (F.embedding, (INDEX, drawn(9, 6))),
+    "linear": (F.linear, (X, drawn(7, 33), drawn(7))),
+    "conv2d": (lambda x, w: F.conv2d(x, w, padding=1), (drawn(2, 3, 8, 9), drawn(4, 3, 3, 3))),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 2), (IMAGE,)),
+    "cross_entropy": (F.cross_entropy, (drawn(7, 9), INDEX[0])),
+    "kl_div": (lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1)), (X, X.flip(0))),
+    "leaky_relu": (F.leaky_relu, (X, 0.01)),
+    "where": (torch.where, (X > 0, X, X.flip(0))),
+    "cat": (lambda a, b: torch.cat((a, b), -1), (X, drawn(5, 7))),
+    "transpose": (torch.t, (X,)),
+    "one_hot": (lambda i: F.one_hot(i, 9), (INDEX,)),
+    "histc": (lambda x: torch.histc(x, 10, -3.0, 3.0), (drawn(50),)),
+}
+
+
+def accusations(function, inputs, **options) -> list[str]:
+    report = lab.audit(function, inputs, reference=function, isolated=False, **options)
+    return [f"{it.name}: {it.message}" for it in report.rows if it.verdict in (FAIL, NOTE)]
+
+
+@pytest.mark.parametrize("name", MISLEADING)
+def test_what_misled_it(name):
+    function, inputs, rows = MISLEADING[name]
+    assert not accusations(function, inputs, only=rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PYTORCHS)
+def test_ops_of_pytorch(name):
+    assert not accusations(*PYTORCHS[name])
+
+
+class Recomputing(torch.autograd.Function):
+    """Attention as fused kernels have it: backward recomputes the weights from rounded numbers."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        scores = q @ k.mT
+        p = scores.softmax(-1)
+        y = p @ v
+        ctx.save_for_backward(q, k, v, y, scores.logsumexp(-1, keepdim=True))
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        q, k, v, y, total = ctx.saved_tensors
+        p = (q @ k.mT - total).exp()
+        ds = p * (g @ v.mT - (g * y).sum(-1, keepdim=True))
+        return ds @ k, ds.mT @ q, p.mT @ g
+
+
+def test_a_gradient_that_only_rounding_is_left_of():
+    """Where one weight is 1 and the others are 0, q's and k's gradients are 0 but for rounding."""
+    inputs = drawn(6, 8), drawn(10, 8), drawn(10, 8)
+    report = lab.audit(
+        Recomputing.apply,
+        inputs,
+        reference=lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+        only=["scales", "zero strided", "error"],
+        isolated=False,
+    )
+    assert report.ok, str(report)
+
+
+# ---- sources
+
+MEMBER = """\
+struct Launch {
+    dim3 grid, block;
+    template <class... P, class... A>
+    void start(void (*kernel)(P...), cudaStream_t stream, A... given) const {
+        if (grid.x > 1) {
+            kernel<<<grid, block, 0, stream>>>(given...);
+        }
+    }
+};
+[[noreturn]] void report(const int* bad) {
+    int found = 0;
+    cudaMemcpy(&found, bad, sizeof(int), cudaMemcpyDefault);
+    throw std::invalid_argument(std::to_string(found));
+}
+cudaError_t twice(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    Launch{dim3((n + 255) / 256), dim3(256)}.start(twice_kernel, stream, x, y, n);
+    return cudaGetLastError();
+}
+"""
+
+
+def test_a_launch_in_a_member_function_and_a_wait_before_an_error(tmp_path):
+    """Who calls the function asks for the launch's error; what throws may wait."""
+    path = tmp_path / "mine.cu"
+    path.write_text(MEMBER)
+    assert not accusations(torch.relu, X, only=["source"], sources=[path])
+    path.write_text(MEMBER.replace("return cudaGetLastError()", "return cudaSuccess"))
+    assert any(
+        "checked" in it for it in accusations(torch.relu, X, only=["source"], sources=[path])
+    )
