@@ -25,7 +25,9 @@ int number(void* device, const char* name, unsigned* value) {
 }  // namespace
 
 extern "C" {
-int nvmlInit_v2() { return std::getenv("FAKE_BROKEN") ? 9 : 0; }  // NVML_ERROR_DRIVER_NOT_LOADED
+int nvmlInitWithFlags(unsigned) {
+    return std::getenv("FAKE_BROKEN") ? 9 : 0;  // NVML_ERROR_DRIVER_NOT_LOADED
+}
 
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
     std::strncpy(text, "580.159.04", size);
@@ -75,16 +77,18 @@ struct Utilization {
     unsigned sm, memory, encoder, decoder;
 };
 
+// As NVML answers: the count alone where there is no room for all.
 static int listed(const char* name, unsigned* count, unsigned (*pids)[256]) {
     const char* told = std::getenv(name);
     if (!told) return 3;
     unsigned n = 0;
-    for (char* end; n < *count; told = end, ++n) {
+    for (char* end; n < 256; told = end, ++n) {
         (*pids)[n] = std::strtoul(told, &end, 10);
         if (end == told) break;
     }
+    const bool fits = n <= *count;
     *count = n;
-    return 0;
+    return fits ? 0 : 7;  // NVML_ERROR_INSUFFICIENT_SIZE
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* processes) {
@@ -99,8 +103,9 @@ int nvmlDeviceGetProcessUtilization(void* device, Utilization* samples, unsigned
                                     unsigned long long since) {
     unsigned pids[256];
     if (device != &gpu) return 3;
-    if (int failed = listed("FAKE_BUSY", count, &pids)) return failed;
-    if (*count == 0) return 6;  // NVML_ERROR_NOT_FOUND
+    const int failed = listed("FAKE_BUSY", count, &pids);
+    if (!failed && *count == 0) return 6;  // NVML_ERROR_NOT_FOUND
+    if (failed) return failed;
     for (unsigned n = 0; n < *count; ++n) samples[n] = {pids[n], since + 1, 50, 10, 0, 0};
     return 0;
 }

@@ -1,10 +1,13 @@
 """A GPU whose clock and power a test decides, as NVIDIA's management library would tell of it."""
 
+import ctypes
+import functools
 import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
@@ -23,6 +26,18 @@ def build(folder: Path, *flags: str) -> Path:
     command = [compiler, "-shared", "-fPIC", *flags, str(SOURCE), "-o", str(library)]
     subprocess.run(command, check=True)
     return library
+
+
+def use(monkeypatch: pytest.MonkeyPatch, library: Path | None) -> None:
+    """Have the lab ask this library; with None, there is no NVML on this machine."""
+
+    def absent(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(pynvml, "CDLL", absent)
+    monkeypatch.setattr(pynvml, "nvmlLib", library and ctypes.CDLL(str(library)))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(nvml, "_nvml", functools.cache(nvml._nvml.__wrapped__))
 
 
 def _no_gpu(device: object = None) -> SimpleNamespace:
@@ -49,7 +64,7 @@ class FakeNvml:
         for name in list(os.environ):
             if name.startswith("FAKE_"):
                 monkeypatch.delenv(name)
-        monkeypatch.setattr(nvml, "LIBRARY", str(library))
+        use(monkeypatch, library)
         known = torch.cuda.get_device_properties if torch.cuda.is_available() else _no_gpu
         monkeypatch.setattr(
             torch.cuda, "get_device_properties", lambda device=None: _Renamed(known(device))

@@ -1,6 +1,7 @@
 """The GPU's clock beside a measurement, as a library in the place of NVIDIA's tells of it."""
 
 import os
+import sys
 import time
 import warnings
 
@@ -89,19 +90,19 @@ def test_the_gpu_is_the_one_that_torch_uses(fake, monkeypatch):
     assert asked == [torch.device("cuda", 0)]
 
 
-def test_without_nvml_there_is_silence(monkeypatch, tmp_path):
-    for library in ("libnvidia-ml.so.not-there", str(tmp_path)):
-        monkeypatch.setattr(nvml, "LIBRARY", library)
-        assert nvml.gpu() is None
-        assert nvml.driver() is None
-        assert held() is None
+@pytest.mark.parametrize("missing", ["library", "package"])
+def test_without_nvml_there_is_silence(monkeypatch, missing):
+    fake_nvml.use(monkeypatch, None)
+    if missing == "package":
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.gpu() is None
+    assert nvml.driver() is None
+    assert held() is None
 
 
 def test_a_library_whose_driver_is_not_loaded_is_none(fake, monkeypatch):
-    nvml._library.cache_clear()
     monkeypatch.setenv("FAKE_BROKEN", "1")
     assert nvml.gpu() is None
-    nvml._library.cache_clear()
 
 
 @pytest.mark.parametrize("missing", ["HIGHEST_MHZ", "MILLIWATTS", "HIGHEST_MILLIWATTS", "REASONS"])
@@ -309,5 +310,5 @@ def test_the_chapters_ask_the_same_library(fake):
 
 
 def test_the_chapters_have_no_number_without_it(monkeypatch):
-    monkeypatch.setattr(nvml, "LIBRARY", "libnvidia-ml.so.not-there")
+    fake_nvml.use(monkeypatch, None)
     assert rates.gpu_clock() != rates.gpu_clock()  # NaN
