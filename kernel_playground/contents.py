@@ -26,6 +26,7 @@ _LEFT_OUT = (
     "notebooks/exercises/SHA256SUMS",
     "notebooks/listings.py",
     "notebooks/publish.py",
+    "notebooks/simulated.py",
     "notebooks/site",
 )
 

@@ -101,7 +101,6 @@ _HOMES = {
     "plot_bandwidth": "figure.plots",
     "plot_calls": "figure.calls",
     "plot_error": "figure.plots",
-    "plot_levels": "figure.lines",
     "plot_lines": "figure.lines",
     "plot_time": "figure.plots",
     "plot_versions": "figure.plots",

@@ -7,6 +7,8 @@ counts, no widget state, no editor's metadata, no path of this machine.
     python notebooks/publish.py --check      what is not fit to publish, a line each; CI runs this
     python notebooks/publish.py --tidy       runs nothing, only tidies; this is the pre-commit hook
     python notebooks/publish.py --listings   runs nothing; lists the sources as they are now
+    python notebooks/publish.py --traces     runs what needs no GPU: cells with the tag `simulator`
+    python notebooks/publish.py --drop CELL CHAPTER    deletes a cell that no other one needs
 
 The chapters are those that notebooks/index.md links to, in its order, and nothing else lists them.
 Other notebooks are a reader's: the tests and the site leave them alone.
@@ -35,9 +37,12 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # no install is needed
+
+from notebooks import simulated
+
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
-sys.path.insert(0, str(ROOT))  # no install is needed
 INDEX = NOTEBOOKS / "index.md"
 EXERCISES = NOTEBOOKS / "exercises"
 SUMS = EXERCISES / "SHA256SUMS"  # as sha256sum writes them
@@ -84,7 +89,12 @@ def edited(path: Path) -> bool:
     if path in chapters():
         notebook = nbformat.read(path, as_version=4)
         noted = notebook.metadata.get(OUTPUTS, {}).get("code")
-        return noted not in (None, code_digest(notebook)) or without_traces(notebook) != notebook
+        known = notebook.metadata.get(OUTPUTS, {}).get(simulated.DIGESTS, {})
+        return (
+            noted not in (None, code_digest(notebook))
+            or without_traces(notebook) != notebook
+            or any(simulated.is_old(cell, known) for cell in notebook.cells)
+        )
     if path.parent == EXERCISES:
         return sums().get(path.name) not in (None, sum_of(path))
     return False
@@ -160,6 +170,7 @@ def problems_of(path: Path) -> list[str]:
             for cell in code
             if asks(cell) and not is_unsolved(cell)
         ]
+        found += simulated.problems(notebook)
         found += problems_of_listings(notebook, path)
     return found
 
@@ -301,9 +312,37 @@ def renew_listings(path: Path) -> int:
     return len(old)
 
 
+def renew_traces(path: Path) -> int:
+    """Run the chapter's cells that need no GPU and are out of date; returns how many."""
+    notebook = nbformat.read(path, as_version=4)
+    if OUTPUTS not in notebook.metadata:
+        sys.exit(f"publish: {path.name} has never been published; that comes first")
+    with tempfile.TemporaryDirectory() as folder:
+        count = simulated.renew(notebook, lambda alone: execute(alone, Path(folder)))
+    write(tidy(notebook), path)
+    return count
+
+
+def drop(path: Path, cell: str) -> None:
+    """Delete a cell of a published chapter, and note the digest of the code that is left."""
+    notebook = nbformat.read(path, as_version=4)
+    if notebook.metadata.get(OUTPUTS, {}).get("code") != code_digest(notebook):
+        sys.exit(f"publish: {path.name} is not as it was published")
+    try:
+        simulated.drop(notebook, cell)
+    except ValueError as error:
+        sys.exit(f"publish: {error}")
+    notebook.metadata[OUTPUTS]["code"] = code_digest(notebook)
+    write(tidy(notebook), path)
+
+
 def code_digest(notebook: nbformat.NotebookNode) -> str:
-    """The digest of all that the outputs depend on in `notebook`: its code, in order."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    """The digest of all that a GPU's outputs depend on in `notebook`: its code, in order."""
+    code = [
+        cell.source
+        for cell in notebook.cells
+        if cell.cell_type == "code" and not simulated.is_simulated(cell)
+    ]
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
 
 
@@ -330,6 +369,10 @@ def main() -> int:
     doing.add_argument(
         "--listings", action="store_true", help="run nothing, only list sources anew"
     )
+    doing.add_argument(
+        "--traces", action="store_true", help="run only what needs no GPU: tag simulator"
+    )
+    doing.add_argument("--drop", metavar="CELL", help="delete a cell that no other one needs")
     doing.add_argument("--check", action="store_true", help="say what is not fit to publish")
     arguments = parser.parse_args()
     paths = [path.resolve() for path in arguments.chapters] or chapters()
@@ -342,13 +385,25 @@ def main() -> int:
         for path in paths:
             print(f"{path.name}: listings renewed: {renew_listings(path)}")
         return 0
+    if arguments.traces:
+        for path in paths:
+            print(f"{path.name}: cells run: {renew_traces(path)}", flush=True)
+        return 0
+    if arguments.drop:
+        if len(arguments.chapters) != 1:
+            parser.error("--drop: wanted is one chapter")
+        drop(paths[0], arguments.drop)
+        return 0
     machine = None if arguments.tidy else require_gpu()
     for path in paths:
         begin = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         if machine:
             execute(notebook, path.parent)
-            notebook.metadata[OUTPUTS] = {"code": code_digest(notebook), "machine": machine}
+            noted = {"code": code_digest(notebook), "machine": machine}
+            notebook.metadata[OUTPUTS] = noted
+            with tempfile.TemporaryDirectory() as empty:
+                simulated.renew(notebook, lambda alone: execute(alone, Path(empty)))
             print(f"{path.name}: ran in {time.perf_counter() - begin:.1f} s", flush=True)
         write(tidy(notebook), path)
     note_exercises()

@@ -1,7 +1,7 @@
-"""Figures for what a chapter computes itself: lines over one axis, and threads that meet."""
+"""Lines over one axis, for what a chapter computes itself."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from matplotlib.figure import Figure
 
@@ -11,7 +11,6 @@ from lab.style.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 COLORS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, "0.5")
 OWN = (("predicted", "0.35"), ("PyTorch", drawing.RIVAL_COLORS["eager"]), ("ours", COLORS[0]))
 FEW = 30  # points, which are marked
-Pairs = Iterable[tuple[int, int]]
 
 
 def plot_lines(
@@ -62,37 +61,3 @@ def _colors(labels: Iterable[str]) -> dict[str, str]:
     found = {label: color for label in labels for word, color in OWN if label.startswith(word)}
     free = itertools.cycle(color for color in COLORS if color not in found.values())
     return {label: found.get(label) or next(free) for label in labels}
-
-
-def plot_levels(ways: dict[str, Callable[[list], Iterable[Pairs]]], values: Sequence) -> Figure:
-    """What each thread holds after each level of a reduction, and whose value it took.
-
-    ways: by their names, generators way(values) that change the list `values`, a value for each
-    thread, and yield after each level its pairs (thread, the other whose value it took). Threads
-    that took nothing are grey.
-    """
-    with drawing.style():
-        count = len(values)
-        panel = (0.55 * count, 2.6)
-        figure, (panels,) = drawing.grid(1, len(ways), panel, sharey=True)
-        for axes, (name, way) in zip(panels, ways.items(), strict=True):
-            held = list(values)
-            _draw_level(axes, 0, held, range(count))
-            for level, pairs in enumerate(way(held), 1):
-                for thread, other in pairs:
-                    for source, color in ((thread, "0.75"), (other, COLORS[0])):
-                        axes.plot([source, thread], [level - 1, level], color=color, zorder=1)
-                _draw_level(axes, level, held, {thread for thread, _ in pairs})
-            axes.set(title=name, xlabel="thread", xticks=range(count), yticks=range(level + 1))
-            axes.set_ylim(level + 0.5, -0.5)
-            axes.grid(False)
-            axes.spines[:].set_visible(False)
-        panels[0].set_ylabel("level")
-        return drawing.finish(figure, "Who takes whose value", "blue: has taken one at this level")
-
-
-def _draw_level(axes, level: int, values: Sequence, active: Iterable[int]) -> None:
-    for thread, value in enumerate(values):
-        color = COLORS[0] if thread in active else "0.8"
-        axes.scatter(thread, level, s=330, color=color, zorder=2)
-        axes.text(thread, level, value, color="white", ha="center", va="center", fontsize=9)

@@ -247,6 +247,27 @@ def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse):
 @pytest.mark.browser
 @pytest.mark.slow
 @needs_browser
+def test_a_trace_steps_in_a_published_page(site, browse):
+    page = browse(site / "notebooks/03_reductions.html")
+    frame = page.locator("iframe[title='trace of sum_tree']")
+    frame.scroll_into_view_if_needed()
+    trace = frame.content_frame
+    assert "sum_tree" in trace.locator("#title").inner_text()
+    assert trace.locator("#number").input_value() == "0"
+    trace.locator("#forward").click()
+    trace.locator("#forward").click()
+    assert trace.locator("#number").input_value() == "2"
+    trace.locator("#back").click()
+    assert trace.locator("#number").input_value() == "1"
+    trace.locator("#number").fill("18")
+    trace.locator("#number").press("Enter")
+    half = trace.locator("#locals tr", has_text=re.compile("^half")).locator("td.value")
+    assert half.inner_text().split()[0] == "1"
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@needs_browser
 def test_search_from_a_file_shows_what_stands_around_the_words(site, browse):
     page = browse(site / "search.html", query="?q=shuffle")
     page.get_by_text("Search finished").wait_for()

@@ -38,22 +38,6 @@ def test_lines_mark_places():
     assert [line.get_xdata()[0] for line in axes.lines if line.get_label() == "here"] == [0, 2]
 
 
-def test_levels_show_what_threads_hold():
-    def tree(values):
-        values[0] += values[2]
-        values[1] += values[3]
-        yield [(0, 2), (1, 3)]
-        values[0] += values[1]
-        yield [(0, 1)]
-
-    values = [1, 2, 3, 4]
-    figure = lab.plot_levels({"tree": tree, "again": tree}, values)
-    assert values == [1, 2, 3, 4]
-    for axes in figure.axes:
-        held = [int(text.get_text()) for text in axes.texts]
-        assert held == [1, 2, 3, 4, 4, 6, 3, 4, 10, 6, 3, 4]
-
-
 @pytest.mark.parametrize(("ratio", "scale"), [(20, "linear"), (200, "log")])
 def test_a_bar_can_be_seen_beside_a_much_longer_one(measured, ratio, scale):
     chosen = (measured["cols"] == 32) & (measured["dtype"] == "float32")

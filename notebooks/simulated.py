@@ -1,0 +1,195 @@
+"""Cells that run on the simulator wherever they run, and so need no GPU to be published.
+
+Such a code cell has the tag `simulator`: one that calls `lab.trace`, for example. It runs alone, in
+a process of its own, so it imports and defines all that it uses; and no other cell uses what it
+defines. So publish.py leaves it out of the digest of the code that ran on a GPU, and makes its
+output on any machine. A digest in the notebook's metadata tells when that output is out of date: it
+is that of the cell, of the CUDA files that it names, and of the headers that these include.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
+
+NOTEBOOKS = Path(__file__).resolve().parent
+TAG = "simulator"
+DIGESTS = "simulator"  # in a notebook's metadata, beside the digest of its code: by the cells' ids
+FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # where a cell's CUDA files are
+HEADERS = NOTEBOOKS.parent / "kernels"
+# What a cell that is deleted must not contain: it may change what later cells compute.
+SIDE_EFFECTS = r"^[%!]|manual_seed|\brand\w*\(|\w_\("
+
+
+def is_simulated(cell: nbformat.NotebookNode) -> bool:
+    """Whether it is a code cell with the tag."""
+    return cell.cell_type == "code" and TAG in cell.metadata.get("tags", ())
+
+
+def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookNode], None]) -> int:
+    """Run the cells whose outputs are out of date, each as a notebook of its own.
+
+    Returns how many they were.
+    """
+    noted = notebook.metadata["outputs_of"]
+    digests = {cell.id: digest(cell) for cell in notebook.cells if is_simulated(cell)}
+    old = [cell for cell in notebook.cells if is_old(cell, noted.get(DIGESTS, {}))]
+    for cell in old:
+        alone = nbformat.v4.new_notebook(cells=[cell])
+        execute(alone)
+        cell.outputs = [each for each in alone.cells[0].outputs if each.get("name") != "stderr"]
+    noted.pop(DIGESTS, None)
+    if digests:
+        noted[DIGESTS] = digests
+    return len(old)
+
+
+def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
+    """Whether the cell has the tag, and its output is not that of its code as it is now."""
+    return is_simulated(cell) and (not cell.outputs or noted.get(cell.id) != digest(cell))
+
+
+def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """What is not fit to publish in a chapter's cells that run on the simulator."""
+    noted = notebook.metadata.get("outputs_of", {}).get(DIGESTS, {})
+    for cell in notebook.cells:
+        if is_old(cell, noted):
+            yield f"cell {cell.id} is not as it was published: python notebooks/publish.py --traces"
+        if is_simulated(cell) and (users := using(notebook, cell)):
+            yield f"cell {cell.id} has the tag {TAG}, and others use what it defines: {users}"
+
+
+def drop(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Delete a code cell, of which no other one needs anything: their outputs stay right.
+
+    Raises ValueError, if it is not such a cell.
+    """
+    found = [cell for cell in notebook.cells if cell.id == name and cell.cell_type == "code"]
+    if not found:
+        raise ValueError(f"there is no code cell {name}")
+    (cell,) = found
+    if effect := re.search(SIDE_EFFECTS, cell.source, re.M):
+        raise ValueError(f"cell {name} may change what others compute: {effect[0]}")
+    if changed := Names.of(cell).changed:
+        raise ValueError(f"cell {name} may change what others compute: {', '.join(changed)}")
+    if users := using(notebook, cell):
+        raise ValueError(f"others use what cell {name} defines: {users}")
+    notebook.cells.remove(cell)
+
+
+def using(notebook: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> str:
+    """Which names of a cell's are used in later ones, and in which: "x in sum", or nothing.
+
+    An import that another cell has, too, does not count.
+    """
+    code = [each for each in notebook.cells if each.cell_type == "code"]
+    at = code.index(cell)
+    own = Names.of(cell)
+    others = code[:at] + code[at + 1 :]
+    left = own.defined | own.imported - {
+        name for each in others for name in Names.of(each).imported
+    }
+    users = []
+    for later in map(Names.of, code[at + 1 :]):
+        users += [f"{name} in {later.cell}" for name in sorted(left & later.used)]
+        left -= later.defined | later.imported
+    return ", ".join(users)
+
+
+class Names:
+    """What a cell's code defines and imports at its top level, and uses of other cells'."""
+
+    def __init__(self, cell: str):
+        self.cell = cell  # its id
+        self.defined: set[str] = set()
+        self.imported: set[str] = set()
+        self.used: set[str] = set()
+        self.changed: list[str] = []  # elements and attributes of other cells' that it assigns to
+
+    @staticmethod
+    def of(cell: nbformat.NotebookNode) -> "Names":
+        """Those of a code cell, in which %%cu NAME defines a name, too."""
+        found = Names(cell.id)
+        found._read(ast.parse(TransformerManager().transform_cell(cell.source)).body)
+        if magic := re.match(r"%%cu\s+(\w+)", cell.source):
+            found.defined.add(magic[1])
+        return found
+
+    def _read(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                called = (each.asname or each.name for each in statement.names)
+                self.imported |= {name.partition(".")[0] for name in called}
+            elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                self.defined.add(statement.name)  # it may call itself
+                self._use([statement], inner=True)
+            else:
+                bodies = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+                inside = {id(each) for body in bodies for each in body}
+                parts = [it for it in ast.iter_child_nodes(statement) if id(it) not in inside]
+                self._use(parts)
+                if isinstance(statement, ast.AugAssign):
+                    self.used |= _stored([statement.target]) - self.defined
+                self.defined |= _stored(parts)
+                for each in bodies:
+                    self._read(each)
+
+    def _use(self, nodes: list[ast.AST], inner: bool = False) -> None:
+        """Note what is read and not defined before; `inner`: nor in these nodes."""
+        every = [each for node in nodes for each in ast.walk(node)]
+        local = {each.arg for each in every if isinstance(each, ast.arg)}
+        local |= _stored([it.target for it in every if isinstance(it, ast.comprehension)])
+        local |= _stored(nodes) if inner else set()
+        loaded = {
+            each.id
+            for each in every
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        }
+        self.used |= loaded - local - self.defined - self.imported
+        for each in every:
+            if isinstance(each, ast.Subscript | ast.Attribute) and isinstance(each.ctx, ast.Store):
+                whole = each.value
+                while isinstance(whole, ast.Subscript | ast.Attribute):
+                    whole = whole.value
+                if not isinstance(whole, ast.Name) or whole.id not in local | self.defined:
+                    self.changed.append(ast.unparse(each))
+
+
+def _stored(nodes: list[ast.AST]) -> set[str]:
+    """The names that are assigned to in these nodes, and not in a comprehension."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif not isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            found |= _stored(list(ast.iter_child_nodes(node)))
+    return found
+
+
+def digest(cell: nbformat.NotebookNode) -> str:
+    """Of the cell's code, and of the CUDA files that it names as strings."""
+    text = TransformerManager().transform_cell(cell.source)
+    strings = {
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    named = (
+        NOTEBOOKS / folder / f"{string.removesuffix('.cu')}.cu"
+        for string in sorted(strings)
+        if re.fullmatch(r"[\w/.]+", string)
+        for folder in FOLDERS
+    )
+    said = hashlib.sha256(cell.source.encode())
+    files = [path for path in named if path.is_file()]
+    for path in files:  # it grows
+        read = path.read_text()
+        said.update(read.encode())
+        for header in re.findall(r'^#include "([^"]+)"', read, re.M):
+            there = [path.parent / header, *sorted(HEADERS.rglob(Path(header).name))]
+            files += [each for each in there if each.is_file() and each not in files][:1]
+    return said.hexdigest()[:16]
