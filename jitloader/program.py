@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,30 +55,47 @@ def main() -> None:
 
 
 def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CDLL) -> None:
-    """One line for an error of a launch that the program has not asked for.
+    """One line for an error of a launch whose words the program has not asked for.
 
     Of a GPU, for CUDA's last error: nothing tells whether a call has returned it already.
     """
     libc.fflush(None)
     if said := _untaken_error(needed):
-        _tell("an error of CUDA that the program did not ask for", said)
+        line = _line_of_fault(needed)
+        _tell("an error of CUDA that the program does not show", said, line and f", at {line}")
     elif not needed and (said := _error_of_gpu(program)):
         _tell("CUDA's last error when the program ended", said)
 
 
-def _tell(what: str, said: bytes) -> None:
+def _tell(what: str, said: bytes, behind: str = "") -> None:
     text = said.decode(errors="replace").splitlines()[0]
-    os.write(2, f"{what}: {text}\n".encode())
+    os.write(2, f"{what}: {text}{behind}\n".encode())
 
 
 def _untaken_error(needed: list[str]) -> bytes | None:
-    """The simulator's."""
+    return _taken("simulator_untold_error", needed)
+
+
+def _taken(what: str, needed: list[str]) -> bytes | None:
+    """What the simulator says of itself."""
     for path in needed:
-        take = getattr(ctypes.CDLL(path), "simulator_untold_error", None)
+        take = getattr(ctypes.CDLL(path), what, None)
         if take is not None:
             take.restype = ctypes.c_char_p
             return take()
     return None
+
+
+def _line_of_fault(needed: list[str]) -> str:
+    """The line of the program's sources at which a kernel failed; "" if unknown."""
+    said = (_taken("simulator_take_fault", needed) or b"").decode(errors="replace")
+    library, offset = said.split("\n")[2:] or ("", "")
+    if not library:
+        return ""
+    lines = _output_of(["addr2line", "-i", "-e", library, f"0x{offset}"])
+    own = (line.split(" (")[0] for line in lines.splitlines() if "/simulator/include/" not in line)
+    line = next((line for line in own if not line.startswith("?")), "")
+    return re.sub("^/.*/mirror/", "/", line)  # where the build had its copy
 
 
 def _error_of_gpu(program: ctypes.CDLL) -> bytes | None:
@@ -95,11 +113,16 @@ def _error_of_gpu(program: ctypes.CDLL) -> bytes | None:
 
 
 def _demangled(text: str) -> str:
+    return _output_of(["c++filt"], text).strip() or text
+
+
+def _output_of(command: list[str], text: str = "") -> str:
+    """Of a tool that may not be there; "" then."""
     try:
-        run = subprocess.run(["c++filt"], input=text, capture_output=True, text=True, timeout=5)
+        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
-        return text
-    return run.stdout.strip() or text
+        return ""
+    return run.stdout
 
 
 if __name__ == "__main__":

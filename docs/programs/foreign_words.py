@@ -31,7 +31,7 @@ _DEVIATION = re.compile(
 )
 _LARGE = 1e-2
 _ABSENT = "invalid device ordinal"  # as CUDA calls a second GPU where there is one
-_UNASKED = "an error of CUDA that the program did not ask for"
+_UNASKED = "an error of CUDA that the program does not show"
 _USAGE = re.compile(r"^\s*(?:usage|use|syntax)\s*:|\bUsage\b", re.IGNORECASE | re.MULTILINE)
 
 

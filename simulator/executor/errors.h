@@ -26,10 +26,16 @@ constexpr ErrorText error_texts[] = {
 #undef SIMULATOR_ERROR
 };
 
+const char* words_for(cudaError_t code) {
+    for (const ErrorText& error : error_texts)
+        if (error.code == code) return error.text;
+    return "unrecognized error code";
+}
+
 cudaError_t record(cudaError_t code) {
     if (code == cudaSuccess) return code;
     detailed = {};
-    pending = {code, cudaGetErrorString(code)};
+    pending = {code, words_for(code)};
     return code;
 }
 
@@ -42,6 +48,7 @@ cudaError_t record(const Error& error) {
 // needs one returns that error. It is over when Python has raised it.
 struct Breakage {
     std::atomic<bool> is_there{false};
+    std::atomic<bool> is_named{false};  // whether somebody has asked for its name or its words
     std::mutex mutex;
     Error error;
 
@@ -49,6 +56,7 @@ struct Breakage {
         std::lock_guard<std::mutex> lock(mutex);
         if (is_there) return;
         error = to;
+        is_named = false;
         is_there = true;
     }
 
@@ -62,6 +70,9 @@ struct Breakage {
         std::lock_guard<std::mutex> lock(mutex);
         return is_there ? error : Error{};
     }
+
+    // For a program's end: a return code alone, which many programs drop, names no line.
+    Error unnamed() { return is_named ? Error{} : get(); }
 } breakage;
 
 // For calls that need the device: what has broken it, or cudaSuccess.
@@ -89,16 +100,16 @@ cudaError_t cudaGetLastError() {
 }
 
 const char* cudaGetErrorName(cudaError_t code) {
+    if (code == breakage.get().code) breakage.is_named = true;
     for (const ErrorText& error : error_texts)
         if (error.code == code) return error.name;
     return "unrecognized error code";
 }
 
 const char* cudaGetErrorString(cudaError_t code) {
+    if (code == breakage.get().code) breakage.is_named = true;
     if (code != cudaSuccess && code == detailed.code) return detailed.message.c_str();
-    for (const ErrorText& error : error_texts)
-        if (error.code == code) return error.text;
-    return "unrecognized error code";
+    return words_for(code);
 }
 
 }  // namespace api
@@ -115,10 +126,13 @@ extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     return message.c_str();
 }
 
-// The message of an error that a launch of this host thread ended in and that the program was never
-// told of, or null: for the end of a program.
+// For the end of a program: the message of the kernel that failed while it ran, unless the program
+// has asked for that; or of an error that a launch of this host thread ended in and that the
+// program was never told of; or null.
 extern "C" SIMULATOR_EXPORT const char* simulator_untold_error() {
     static thread_local std::string message;
-    message = simulator::untold.message;
-    return simulator::untold.code == cudaSuccess ? nullptr : message.c_str();
+    simulator::Error error = simulator::breakage.unnamed();
+    if (error.code == cudaSuccess) error = simulator::untold;
+    message = error.message;
+    return error.code == cudaSuccess ? nullptr : message.c_str();
 }

@@ -203,7 +203,7 @@ Work work_of(const cudaKernelNodeParams* parameters) {
 }
 
 Work refuse(cudaGraphNodeType type, cudaError_t code) {
-    return {type, {}, {code, cudaGetErrorString(code)}};
+    return {type, {}, {code, words_for(code)}};
 }
 
 Work work_of(const Copy3D& copy_) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <alloca.h>
 #include "copies.h"
+#include "damage.h"
 #include "device.h"
 #include "interrupts.h"
 
@@ -85,28 +86,13 @@ Error check(const Launch& launch) {
     return {};
 }
 
-// What lies beside the memory that a launch is given is nobody's: an error if it was written to.
-Error damage_beside(const Launch& launch, const char* when, size_t before) {
-    Error error;
-    const auto* words = static_cast<const uintptr_t*>(launch.body);
-    for (size_t i = 0; i < launch.body_bytes / sizeof *words; i++) {
-        GuardedMemory::Island of;
-        const uintptr_t at = guarded.damage(words[i], of, before);
-        if (!at || error.code != cudaSuccess) continue;
-        error = {cudaErrorIllegalAddress, describe(launch) + when + where_is(at)};
-        told_fault.tell("writes", at, "", 0);
-    }
-    return error;
-}
-
 std::atomic<uint64_t> launches_so_far;
 
 // Runs a grid that has passed the check. What it leaves broken stays so.
 Error execute(const Launch& launch) {
     if (watcher && time_limit.is_over) return Pool::time_is_over(launch);
     launches_so_far.fetch_add(1, std::memory_order_relaxed);
-    if (const Error damage = damage_beside(launch, ", finds that the host wrote", guarded.few);
-        damage.code != cudaSuccess)
+    if (const Error damage = damage_beside(launch, Damage::ByHost); damage.code != cudaSuccess)
         return damage;
     told_fault.take();
     interrupts->enter();
@@ -117,8 +103,9 @@ Error execute(const Launch& launch) {
         error = check(in_clusters);
         if (error.code == cudaSuccess) error = pool->run(in_clusters);
     }
+    const bool explain = error.code == cudaSuccess && !watcher;
+    const Error damage = damage_beside(launch, explain ? Damage::ToExplain : Damage::ByKernel);
     interrupts->leave();
-    const Error damage = damage_beside(launch, ": illegal memory access: it writes", guarded.all);
     if (error.code == cudaSuccess) error = damage;
     fflush(stdout);                                             // what the kernel printed
     const bool is_late = error.code == cudaErrorLaunchTimeout;  // the kernel may be right

@@ -1,6 +1,7 @@
 """Whole programs: python -m jitload run, in a process of their own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,6 +79,13 @@ SOURCE = r"""
         if (is("returned")) {
             add<<<1, 4>>>(nullptr, 4);
             std::printf("%d\n", cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+        }
+        if (is("shown") || is("past the end")) {
+            int* x;
+            cudaMalloc(&x, 100 * sizeof(int));
+            add<<<1, 101>>>(x, 101);
+            const cudaError_t error = cudaDeviceSynchronize();
+            if (is("shown")) std::printf("%d\n", std::strlen(cudaGetErrorString(error)) > 9);
         }
         if (is("unrelated")) std::printf("%d\n", cudaSetDevice(99) != cudaSuccess);
         if (is("segfault")) *reinterpret_cast<volatile int*>(8) = 1;
@@ -159,17 +167,20 @@ def test_files_are_those_of_the_working_directory(run, tmp_path):
     [
         ("refused", "a block of (5000, 1, 1) threads"),
         ("illegal", "illegal memory access"),
+        ("returned", "illegal memory access"),
+        ("past the end", "thread (100, 0, 0): illegal memory access"),
     ],
 )
-def test_an_error_of_cuda_that_nobody_asked_for_is_told_at_the_end(run, what, said):
+def test_an_error_of_cuda_that_the_program_does_not_show_is_told_at_the_end(run, what, said):
     ran, _, errors = run(what)
     assert ran.status == 0
-    assert "an error of CUDA that the program did not ask for: " in errors
+    assert "an error of CUDA that the program does not show: " in errors
     assert said in errors
+    assert what == "refused" or re.search(r", at /\S+\.cu:10\n$", errors)
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("what", ["asked", "returned", "unrelated"])
+@pytest.mark.parametrize("what", ["asked", "shown", "unrelated"])
 def test_an_error_that_the_program_was_told_of_is_its_own(run, what):
     assert run(what)[1:] == ("1\ndestroyed\n", "")
 

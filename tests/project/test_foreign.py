@@ -26,7 +26,7 @@ from docs.programs.foreign_sizes import Smaller
         (0, "Test FAILED\n", "wrong"),
         (0, "Test PASSED\nError at 3: 4 vs 5\nmismatch\n", "wrong"),
         (0, "Results do not match\n", "wrong"),
-        (0, "an error of CUDA that the program did not ask for: kernel k\nTest PASSED", "wrong"),
+        (0, "an error of CUDA that the program does not show: kernel k\nTest PASSED", "wrong"),
         (1, "Test PASSED\n", "wrong"),
         (2, "needs two GPUs, waived\n", "waived"),
         (1, "Usage: a.out N\n", "arguments"),
