@@ -189,16 +189,19 @@ class Kernel:
         self._formulas.register(build)
         return build
 
-    def for_gpu(self) -> Build:
+    def for_gpu(self, compile: bool = True) -> Build | None:
         """The build of the same files for a GPU, which need not be here: for its machine code.
+
+        compile: if there is none yet; else None stands for that.
 
         Raises:
             MissingTool: there is no nvcc.
             CompileError: they do not compile.
         """
-        from jitloader.building import ensure  # late: a warm load does without
+        from jitloader.building import cached, ensure  # late: a warm load does without
 
-        return ensure(replace(self.recipe, target="cuda", formulas="", debug=False))
+        recipe = replace(self.recipe, target="cuda", formulas="", debug=False)
+        return ensure(recipe) if compile else cached(next(readings(recipe)))
 
     @contextlib.contextmanager
     def in_place(self, recipe: Recipe) -> Iterator[OpenBuild]:

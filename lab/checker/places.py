@@ -134,6 +134,11 @@ class Places:
         found = self._declaration(region["name"], launch["kernel"])
         return f"declared at {found}" if found else ""
 
+    def is_constant(self, name: str) -> bool:
+        """Whether a variable of the device's lies in constant memory."""
+        declared = re.compile(rf"\b__constant__\b[^;{{]*?\b{re.escape(name)}\b")
+        return any(declared.search(jitload.blank(text)) for text in self._texts())
+
     def _declaration(self, name: str, kernel: str) -> str:
         """Of a variable of the device's: the last one before the kernel ends, of that name."""
         declared = (

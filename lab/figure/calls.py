@@ -11,12 +11,16 @@ from torch import Tensor
 from lab.figure import plots
 from lab.measure.calls import is_pytorchs, measure_calls
 from lab.measure.case import Results
-from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK
+from lab.measure.timing import GPU_CLOCK, PREDICTED, SIMULATOR_CLOCK
 from lab.style import drawing
 
 LONGEST_TITLE = 50
 SHOWN = ("call", "direction", "max_ulp")  # of the columns, so that they fit beside an editor
-COSTS = {SIMULATOR_CLOCK: ("bytes_fetched", "bytes"), GPU_CLOCK: ("time_us", "percent_of_copy")}
+COSTS = {
+    GPU_CLOCK: ("time_us", "percent_of_copy"),
+    PREDICTED: ("predicted_us", "bytes_fetched", "bytes"),
+    SIMULATOR_CLOCK: ("bytes_fetched", "bytes"),
+}
 
 
 class Comparison(NamedTuple):
@@ -35,7 +39,8 @@ class Comparison(NamedTuple):
         from IPython.display import display
 
         several = self.table["direction"].nunique() > 1
-        costs = COSTS.get(plots.clocks_of(self.table)[0], ("time_us",))
+        clocks = plots.clocks_of(plots.with_predictions(self.table))
+        costs = COSTS.get(clocks[0], ("time_us",))
         shown = [name for name in (*SHOWN, *costs) if several or name != "direction"]
         display(self.table[shown].round(2))
         display(self.figure)
@@ -86,8 +91,9 @@ def compare_calls(
                            nothing about each other, nor about a GPU's
     bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for what is not a GPU's time
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN likewise
-    bytes_fetched          of global memory by kernels on the simulator, as `lab.check` counts them,
-                           which table and figure show there in place of time
+    bytes_fetched          of global memory by kernels on the simulator, as `lab.check` counts them
+    predicted_us, predicted_low_us, predicted_high_us
+                           as in `compare`; table and figure show it in place of the simulator's
 
     Several results are taken together. `attrs` holds the conditions, as `compare`'s does, and the
     verdict with which the table ends where it is shown: whether each call is right.
@@ -108,12 +114,13 @@ def compare_calls(
 
 
 def _figure(table: DataFrame) -> Figure:
-    """Error of every call at the left; time at the right, or on the simulator bytes fetched."""
+    """Error of every call at the left; time at the right, or what stands for it without a GPU."""
     facts = table.attrs
     names = list(dict.fromkeys(table["call"]))
     pytorchs = [name for name in names if name == facts["truth"] or is_pytorchs(name)]
     kinds = {name: "torch" if name in pytorchs else "ours" for name in names}
-    rows = table.assign(implementation=[f"{kinds[name]}:{name}" for name in table["call"]])
+    rows = plots.with_predictions(table)
+    rows = rows.assign(implementation=[f"{kinds[name]}:{name}" for name in table["call"]])
     facts = facts | {"versions": [name for name in names if name not in pytorchs]}
     groups = list(rows.groupby("direction", sort=False))
     clocks = plots.clocks_of(rows)
@@ -143,10 +150,10 @@ def _figure(table: DataFrame) -> Figure:
 def plot_calls(table: "DataFrame", title: str) -> Figure:
     """Time of each version of `time_calls` as a bar, with the time of a copy of as many bytes.
 
-    Without a GPU there is no copy, and the bars of what ran on the simulator are the bytes fetched.
+    Without a GPU there is no copy; the bars are predicted times, or bytes fetched.
     """
     facts = table.attrs
-    rows = table.assign(implementation="ours:" + table["version"])
+    rows = plots.with_predictions(table).assign(implementation="ours:" + table["version"])
     clocks = plots.clocks_of(rows)
     with drawing.style():
         panel = 5.4 if len(clocks) == 1 else 3.8, 0.6 + 0.36 * len(rows)

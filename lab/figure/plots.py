@@ -1,9 +1,10 @@
 """Figures of error and time. Each function returns a matplotlib Figure.
 
-On a GPU a figure of time carries the copy that was measured in the same run. On the simulator,
-whose time says nothing of a GPU's, it shows the bytes that kernels fetch in place of time, and in
-its caption the time that was published for a GPU. What ran on the CPU itself has the CPU's own time
-where nothing ran on the simulator, and else none.
+On a GPU a figure of time carries the copy that was measured in the same run. The simulator's time
+says nothing of a GPU's: without a GPU a figure shows the time that is predicted for one, hatched
+and with its 90% interval, or the bytes that kernels fetch where nothing is predicted; and in its
+caption the time that was published. What ran on the CPU itself has the CPU's own time where nothing
+ran on the simulator, and else none.
 """
 
 import itertools
@@ -22,8 +23,16 @@ from lab.measure import arguments
 from lab.measure.case import Case
 from lab.measure.compare import compare
 from lab.measure.progress import progress
-from lab.measure.timing import CLOCKS, CPU_CLOCK, GPU_CLOCK, SIMULATOR_CLOCK, environment
-from lab.measure.traffic import published
+from lab.measure.timing import (
+    CLOCKS,
+    CPU_CLOCK,
+    GPU_CLOCK,
+    PREDICTED,
+    SIMULATOR_CLOCK,
+    environment,
+)
+from lab.measure.without_gpu import published
+from lab.predictor.report import CERTAIN
 from lab.rivals.implementation import ours
 from lab.rivals.pytorch import eager
 from lab.style import drawing
@@ -36,14 +45,23 @@ WORST_ULP = 1e12  # of an error that a figure shows
 LINEAR_ULP = 10  # up to which errors are shown on a linear axis
 LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
 
-TITLES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "bytes fetched", CPU_CLOCK: "time on the CPU itself"}
+TITLES = {
+    GPU_CLOCK: "time",
+    PREDICTED: "predicted time",
+    SIMULATOR_CLOCK: "bytes fetched",
+    CPU_CLOCK: "time on the CPU itself",
+}
 LABELS = {
     GPU_CLOCK: "time (µs)",
+    PREDICTED: "predicted time (µs), 90% interval",
     SIMULATOR_CLOCK: "bytes fetched / least bytes",
     CPU_CLOCK: "the CPU's own time (µs)",
 }
+RATES = {GPU_CLOCK: "bandwidth", PREDICTED: "predicted bandwidth"}
+PREDICTED_LINE = {"linestyle": ":", "capsize": 2, "elinewidth": 0.8}
 CONDITIONS = {
     GPU_CLOCK: "median, cold L2",
+    PREDICTED: "no GPU, so no measured time: predicted by lab.predict for",
     SIMULATOR_CLOCK: "no GPU, so no time: bytes in sectors of 32, counted by lab.check",
     CPU_CLOCK: "times are the CPU's own",
 }
@@ -52,27 +70,28 @@ CONDITIONS = {
 def plot_bandwidth(table: DataFrame) -> Figure:
     """Bandwidth (GB/s) against row width, with the line of the measured copy.
 
-    One panel per direction and type. The simulator has no bandwidth: without a GPU the y axis is
-    the bytes fetched, in multiples of the least that there are to move.
+    One panel per direction and type. Without a GPU it is the bandwidth of the predicted time, with
+    its 90% interval; where nothing is predicted, the bytes fetched, in multiples of the least that
+    there are to move.
 
     table: what `compare` returned, or a selection of its rows.
     """
     table = _timed("table", table)
     facts = table.attrs
-    on_gpu = clocks_of(table) == [GPU_CLOCK]
-    what = "bandwidth" if on_gpu else TITLES[clocks_of(table)[0]]
+    clocks = clocks_of(table)
+    what = RATES.get(clocks[0], TITLES[clocks[0]])
     with drawing.style():
         figure, panels = _panels(table)
         for axes, clock, rows in panels:
-            height = rows["gb_per_s"] if on_gpu else _costs(rows, clock)
-            _lines(axes, rows.assign(height=height), "cols", "height")
+            rows = _with_heights(rows, clock, rates=clock in RATES)
+            _lines(axes, rows, "cols", clock)
             if clock == GPU_CLOCK:
                 _copy_line(axes, rows["cols"], lambda cols: facts["copy_gb_per_s"], facts)
             axes.set_xscale("log", base=2)
             drawing.ticks_at(axes.xaxis, sorted(set(table["cols"])))
-            axes.set_ylim(0, 1.1 * height.max())
+            axes.set_ylim(0, 1.1 * rows["height"].max())
             axes.set_xlabel("row width (columns)")
-            axes.set_ylabel("bandwidth (GB/s)" if on_gpu else LABELS[clock])
+            axes.set_ylabel(f"{RATES[clock]} (GB/s)" if clock in RATES else LABELS[clock])
         return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
 
 
@@ -80,8 +99,8 @@ def plot_time(table: DataFrame) -> Figure:
     """Time (microseconds) against the least bytes to move, on log axes.
 
     One panel per direction and type. On a GPU the dashed line is the time in which the measured
-    copy moves as many bytes. On the simulator the y axis is the bytes fetched, in multiples of the
-    least.
+    copy moves as many bytes. Without a GPU the time is predicted, with its 90% interval; where
+    nothing is predicted, the y axis is the bytes fetched, in multiples of the least.
 
     table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
     of its rows.
@@ -91,8 +110,8 @@ def plot_time(table: DataFrame) -> Figure:
     with drawing.style():
         figure, panels = _panels(table)
         for axes, clock, rows in panels:
-            rows = rows.assign(height=_costs(rows, clock))
-            _lines(axes, rows, "bytes", "height")
+            rows = _with_heights(rows, clock)
+            _lines(axes, rows, "bytes", clock)
             if clock == GPU_CLOCK:
                 _copy_line(axes, rows["bytes"], lambda size: _copy_time_us(size, facts), facts)
             axes.set_xscale("log")
@@ -172,8 +191,8 @@ def plot_versions(
     backward: bool = False,
     seed: int = 0,
 ) -> Figure:
-    """Version against version of our kernel: error at the left, time at the right; on the
-    simulator, whose time says nothing of a GPU's, bytes fetched in multiples of the least.
+    """Version against version of our kernel: error at the left, time at the right; without a GPU
+    the predicted time, or bytes fetched in multiples of the least.
 
     One row of panels per direction and type. The error is the largest (filled) and the mean
     (hollow) in ULP, with PyTorch's own as lines. On a GPU the dashed line is the time in which the
@@ -229,16 +248,29 @@ def clocks_of(table: DataFrame) -> list[str]:
     itself is left out beside the simulator.
     """
     there = [clock for clock in CLOCKS if clock in set(table["clock"])]
-    return [clock for clock in there if clock != CPU_CLOCK or SIMULATOR_CLOCK not in there]
+    of_kernels = {PREDICTED, SIMULATOR_CLOCK} & {*there}
+    return [clock for clock in there if clock != CPU_CLOCK or not of_kernels]
+
+
+def with_predictions(table: DataFrame) -> DataFrame:
+    """The table as figures show it: what ran on the simulator has its predicted time, if any."""
+    if "predicted_us" not in table:
+        return table
+    known = table["predicted_us"].notna()
+    return table.assign(
+        clock=table["clock"].mask(known, PREDICTED),
+        time_us=table["time_us"].mask(known, table["predicted_us"]),
+    )
 
 
 def conditions(table: DataFrame) -> str:
     """How the times of a figure were taken, or what it shows in their place."""
-    return ", ".join(CONDITIONS[clock] for clock in clocks_of(table))
+    clocks, gpu = clocks_of(table), table.attrs.get("predicted_for")
+    return ", ".join(CONDITIONS[it] + f" {gpu}" * (it == PREDICTED) for it in clocks)
 
 
 def _costs(rows: DataFrame, clock: str) -> Series:
-    """Time, µs; on the simulator bytes fetched in multiples of the least. NaN by another clock."""
+    """Time, µs; or bytes fetched in multiples of the least. NaN by another clock."""
     if clock != SIMULATOR_CLOCK:
         costs = rows["time_us"]
     else:
@@ -259,7 +291,7 @@ def _timed(argument: str, table: object) -> DataFrame:
             f"{argument}: its attrs, the conditions of the run, are gone, "
             f"as after pandas.concat of two runs; {wanted}"
         )
-    timed = table[table["time_us"].notna()]
+    timed = with_predictions(table[table["time_us"].notna()])
     if timed.empty:
         raise ValueError(f"{argument}: no row has a time; {wanted}")
     return timed
@@ -286,11 +318,31 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _lines(axes: Axes, rows: DataFrame, x: str, y: str) -> None:
-    """One line with markers per implementation."""
+def _with_heights(rows: DataFrame, clock: str, rates: bool = False) -> DataFrame:
+    """With the columns height, low and high: what is drawn of a row, and a prediction's interval.
+
+    rates: GB/s in place of the time.
+    """
+    drawn = {"height": _costs(rows, clock)}
+    if clock == PREDICTED:
+        drawn |= {"low": rows["predicted_low_us"], "high": rows["predicted_high_us"]}
+    if rates:
+        drawn = {name: 1e-3 * rows["bytes"] / times for name, times in drawn.items()}
+    return rows.assign(**drawn)
+
+
+def _lines(axes: Axes, rows: DataFrame, x: str, clock: str) -> None:
+    """One line with markers per implementation; dotted, with intervals, where it is predicted."""
     for label, points in rows.groupby("implementation", sort=False):
         points = points.sort_values([x, "rows"])
-        axes.plot(points[x], points[y], label=label, **drawing.look(label, rows.attrs["versions"]))
+        look = drawing.look(label, rows.attrs["versions"])
+        if clock == PREDICTED:
+            ends = points[["low", "high"]].sub(points["height"], axis=0).abs().T.to_numpy()
+            if points["low"].gt(points["high"]).any():  # of rates
+                ends = ends[::-1]
+            axes.errorbar(points[x], points["height"], ends, label=label, **look, **PREDICTED_LINE)
+        else:
+            axes.plot(points[x], points["height"], label=label, **look)
 
 
 def _copy_line(
@@ -351,20 +403,31 @@ def _error_text(ulp: float) -> str:
 def version_times(
     axes: Axes, rows: DataFrame, facts: dict, clock: str, percents: bool = False
 ) -> None:
-    """Median time of each version as a bar, with its interquartile range and its number; on the
-    simulator its bytes fetched.
+    """Median time of each version as a bar, with its interquartile range and its number; or its
+    bytes fetched.
 
-    Versions whose time is not by `clock` have their place and no bar. percents: on a GPU, of a
+    A predicted time is a hatched bar with its 90% interval. Versions whose time is not by `clock`
+    have their place and no bar. percents: on a GPU, of a
     copy, beside the number. The axis is logarithmic where the slowest takes more than LOG_RATIO
     times the fastest.
     """
     names, colors = _names_and_colors(rows, facts)
     costs = _costs(rows, clock)
-    spread = 0 * costs if clock == SIMULATOR_CLOCK else rows["spread_us"]
-    bars = axes.barh(names, costs, xerr=spread / 2, color=colors, ecolor="0.35", height=0.6)
+    if clock == PREDICTED:
+        spread = (rows["predicted_high_us"] - costs) * 2
+        ends = [costs - rows["predicted_low_us"], rows["predicted_high_us"] - costs]
+        look = {"facecolor": "white", "edgecolor": colors, "hatch": "////", "linewidth": 1.2}
+    else:
+        spread = 0 * costs if clock == SIMULATOR_CLOCK else rows["spread_us"]
+        ends, look = spread / 2, {"color": colors}
+    bars = axes.barh(names, costs, xerr=ends, ecolor="0.35", height=0.6, **look)
     percents = percents and clock == GPU_CLOCK
     shares = rows["percent_of_copy"] if percents else [math.nan] * len(rows)
-    axes.bar_label(bars, [*map(_bar_text, costs, shares)], padding=4)
+    texts = [*map(_bar_text, costs, shares)]
+    if clock == PREDICTED:
+        intervals = zip(costs, rows["predicted_low_us"], rows["predicted_high_us"], strict=True)
+        texts = [_interval_text(*it) for it in intervals]
+    axes.bar_label(bars, texts, padding=4)
     if clock == GPU_CLOCK and rows["bytes"].nunique() == 1:
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
@@ -373,7 +436,7 @@ def version_times(
     elif costs.max() > LOG_RATIO * costs.min() > 0:
         drawing.set_log_bars(axes, costs.dropna(), room=30 if percents else 4)
     else:
-        room = 2.2 if percents else 1.3  # for the numbers
+        room = 2.2 if percents or clock == PREDICTED else 1.3  # for the numbers
         axes.set_xlim(0, room * (costs + spread / 2).max() or 1)
         axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
@@ -384,9 +447,22 @@ def _bar_text(cost: float, percent_of_copy: float) -> str:
     """What stands beside a bar: nothing where there is no time."""
     if math.isnan(cost):
         return ""
-    decimals = 2 if cost < 10 else 1 if cost < 100 else 0
-    number = f"{cost:.{decimals}f}"
+    number = _number(cost)
     return number if math.isnan(percent_of_copy) else f"{number} ({percent_of_copy:.0f}% of copy)"
+
+
+def _interval_text(predicted: float, low: float, high: float) -> str:
+    """A prediction with its interval; the interval alone where it is too wide to be an answer."""
+    if math.isnan(predicted):
+        return ""
+    interval = f"{_number(low)} to {_number(high)}"
+    if high > CERTAIN * low:
+        return f"measure: {interval}"
+    return f"{_number(predicted)} ({interval})"
+
+
+def _number(cost: float) -> str:
+    return f"{cost:.{2 if cost < 10 else 1 if cost < 100 else 0}f}"
 
 
 def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str]]:
@@ -401,7 +477,7 @@ def _caption(table: DataFrame) -> str:
     """
     facts = table.attrs
     lines = [machine(facts), _listed((_shape_text(table), conditions(table), facts["date"]))]
-    if SIMULATOR_CLOCK in clocks_of(table):
+    if GPU_CLOCK not in clocks_of(table):
         kinds = table[["direction", "dtype"]].drop_duplicates().itertuples(index=False)
         lines += [published(facts["op"], *kind) for kind in kinds]
     return "\n".join(filter(None, lines))

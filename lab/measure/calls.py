@@ -18,8 +18,8 @@ from lab.measure.clocks import disturbances, warn_if_disturbed
 from lab.measure.error import Error, summarize
 from lab.measure.progress import progress
 from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
-from lab.measure.traffic import fetched
 from lab.measure.verdict import Judged, of_all
+from lab.measure.without_gpu import fetched, predicted, predicted_for
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -30,9 +30,10 @@ PYTORCH = ("torch", "pytorch", "eager", "reference")  # names of calls, in any c
 def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame":
     """Time of each call, and its rate if `bytes` is what it has to move.
 
-    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy, bytes_fetched.
-    Without a GPU the rates are NaN, and clock is "CPU simulator" where the call launched kernels,
-    whose bytes_fetched `lab.check` counts then, and "CPU" where it did not, as PyTorch's own.
+    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy, bytes_fetched,
+    and predicted_us with its interval as in `compare`. Without a GPU the rates are NaN, and clock
+    is "CPU simulator" where the call launched kernels, whose bytes_fetched `lab.check` counts then,
+    and "CPU" where it did not, as PyTorch's own.
     `attrs` holds the conditions, as `compare`'s does.
     """
     import pandas
@@ -49,6 +50,7 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
                 **rows.time(timing),
                 **rows.rate(timing, bytes, copy_gb_per_s),
                 "bytes_fetched": fetched(call, timing),
+                **rows.prediction(predicted(call, timing)),
             }
         )
     warn_if_disturbed(held)
@@ -57,6 +59,7 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
         **environment(device, table["clock"]),
         "versions": list(calls),
         "copy_gb_per_s": copy_gb_per_s,
+        "predicted_for": None if copy_gb_per_s else predicted_for(),
         "disturbances": disturbances(held),
     }
     return table
@@ -77,7 +80,7 @@ def measure_calls(
     """The table of `lab.compare_calls`, which says what the arguments and the columns are.
 
     copy_gb_per_s: of a copy on this GPU; where it is None, that is measured.
-    counted: whether bytes_fetched is counted on the simulator.
+    counted: whether bytes are counted and times predicted on the simulator.
     """
     from lab.measure.table import Table
 
@@ -113,6 +116,7 @@ def measure_calls(
                     eps[name] = max((torch.finfo(it).eps for it in floats), default=0)
                     timing = take_time(step, device)
                     bytes_fetched = fetched(step, timing) if counted else math.nan
+                    expected = predicted(step, timing) if counted else None
                 held.append(timing.held)
                 size = bytes_moved(reads, results)
                 if bytes is not None and direction == "forward":
@@ -126,6 +130,7 @@ def measure_calls(
                         **rows.time(timing),
                         **rows.rate(timing, size, copy_gb_per_s),
                         "bytes_fetched": bytes_fetched,
+                        **rows.prediction(expected),
                     }
                 )
             torchs = [name for name in errors if name == true.name or is_pytorchs(name)]
@@ -143,6 +148,7 @@ def measure_calls(
         "truth": true.name,
         "inputs": str(given),
         "copy_gb_per_s": copy_gb_per_s,
+        "predicted_for": None if copy_gb_per_s else predicted_for(),
         "disturbances": disturbances(held),
         "verdict": of_all(judged),
     }

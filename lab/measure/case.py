@@ -13,7 +13,8 @@ from torch import Tensor
 from lab.measure.arguments import dtype_name
 from lab.measure.error import Error, summarize
 from lab.measure.timing import Timing, bytes_moved, take_time
-from lab.measure.traffic import fetched
+from lab.measure.without_gpu import fetched, predicted
+from lab.predictor.report import Prediction
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import eager
 
@@ -27,12 +28,13 @@ Step = Callable[[], tuple[Tensor, ...]]
 @dataclass(frozen=True)
 class Measurement:
     """One implementation on one case: error, least bytes to move, time if it was taken, and on
-    the simulator the bytes fetched."""
+    the simulator the bytes fetched and the time predicted for a GPU."""
 
     error: Error
     bytes: int
     timing: Timing | None
     fetched: float
+    predicted: Prediction | None
 
 
 class Case:
@@ -135,6 +137,7 @@ class Case:
             bytes_moved(self.reads, results),
             timing,
             fetched(step, timing),
+            predicted(step, timing),
         )
 
     @cached_property

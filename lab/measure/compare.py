@@ -15,6 +15,7 @@ from lab.measure.error import Error
 from lab.measure.progress import progress
 from lab.measure.timing import Timing, copy_bandwidth, environment
 from lab.measure.verdict import Judged, of_all
+from lab.measure.without_gpu import predicted_for
 from lab.rivals import PYTORCH, RIVALS
 from lab.rivals.implementation import Implementation, ours
 
@@ -68,13 +69,17 @@ def compare(
     clock                  "GPU, cold L2", "CPU simulator", or "CPU" where ours launches no kernel,
                            as for a gradient that is a view; empty where no time was taken
     bytes                  the least that the implementation can move (`lab.bytes_moved`)
-    bytes_fetched          of global memory, as `lab.check` counts them; NaN on a GPU. Figures show
-                           it in place of the simulator's time, which says nothing of a GPU's
+    bytes_fetched          of global memory, as `lab.check` counts them; NaN on a GPU
+    predicted_us, predicted_low_us, predicted_high_us
+                           without a GPU the time that `lab.predict` predicts for one (an H200, or
+                           what the environment variable LAB_GPU names), and its 90% interval.
+                           Figures show it in place of the simulator's time, which says nothing
     gb_per_s               bytes / time, 1e9 bytes per second; NaN on the simulator
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN on the simulator
 
     Errors of several outputs or gradients are taken together. `attrs` holds the conditions: op,
-    versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s, disturbances
+    versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s,
+    predicted_for (the GPU of predicted_us; None on a GPU), disturbances
     (what those warnings say; "" if nothing), verdict (in words, which the table ends with where it
     is shown: whether our results are right, as PyTorch's own errors say).
 
@@ -131,6 +136,7 @@ def compare(
         "versions": arguments.all_versions(found),
         **environment(jitload.device(), table["clock"]),
         "copy_gb_per_s": copy_gb_per_s,
+        "predicted_for": None if _on_gpu() else predicted_for(),
         "disturbances": disturbances(held),
         "verdict": of_all(judged),
     }
@@ -188,5 +194,6 @@ def _row(
         **rows.time(measured.timing),
         **rows.rate(measured.timing, measured.bytes, copy_gb_per_s),
         "bytes_fetched": measured.fetched,
+        **rows.prediction(measured.predicted),
     }
     return row, measured.timing, error

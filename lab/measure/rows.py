@@ -4,6 +4,7 @@ import math
 
 from lab.measure.error import Error
 from lab.measure.timing import Timing
+from lab.predictor.report import Prediction
 
 
 def in_ulp(error: Error, whose: str = "") -> dict[str, float]:
@@ -22,6 +23,15 @@ def time(timing: Timing | None) -> dict[str, float | str]:
         "time_us": 1e6 * timing.median if timing else math.nan,
         "spread_us": 1e6 * timing.spread if timing else math.nan,
         "clock": timing.clock if timing else "",
+    }
+
+
+def prediction(it: Prediction | None) -> dict[str, float]:
+    """The time predicted for a GPU that is not there, µs, and its 90% interval."""
+    return {
+        "predicted_us": 1e6 * it.seconds if it else math.nan,
+        "predicted_low_us": 1e6 * it.lower if it else math.nan,
+        "predicted_high_us": 1e6 * it.upper if it else math.nan,
     }
 
 

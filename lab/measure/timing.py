@@ -25,7 +25,8 @@ CPU_CLOCK = "CPU"  # PyTorch's own ops, and whatever else launches no kernel
 HOST_CLOCK = "host"
 TURNS_CLOCK = "GPU, in turns"  # of `lab.measure.turns`
 ON_GPU = (GPU_CLOCK, TURNS_CLOCK)
-CLOCKS = (GPU_CLOCK, SIMULATOR_CLOCK, CPU_CLOCK)  # in the order of figures and captions
+PREDICTED = "predicted"  # of a GPU that is not there: in figures, in place of the simulator's
+CLOCKS = (GPU_CLOCK, PREDICTED, SIMULATOR_CLOCK, CPU_CLOCK)  # in the order of figures and captions
 
 QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
 COPY_BYTES = 4 << 30  # far more than any L2

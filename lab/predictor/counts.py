@@ -86,13 +86,14 @@ class Counts:
 
 
 def counts(
-    call: tuple[Callable, tuple, dict], what: str, seconds: float, compile: bool = True
+    call: tuple[Callable, tuple, dict], what: str, seconds: float, compile: bool | None = True
 ) -> Counts:
     """Run a call with its arguments under the checker.
 
+    compile: have nvcc make machine code; None: take what the cache has; False: do without.
+
     Blocks that are not recorded do not run, unless others wait for them or use what they write.
     """
-    functions: list[jitload.Build] = []
 
     def run(skips: bool) -> Report:
         return checked(
@@ -108,8 +109,7 @@ def counts(
         again = True
     if again:
         report = run(False)
-    if compile:
-        functions = _gpu_builds(report)
+    functions = [] if compile is False else _gpu_builds(report, compile is True)
     launches = [_launch(it, report) for it in report._data["launches"]]
     for launch, it in zip(launches, report._data["launches"], strict=True):
         _add_code(launch, it, functions)
@@ -139,6 +139,8 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
     accesses = []
     for reuse in it["reuse"]:
         site, region = data["sites"][reuse["site"]], data["regions"][reuse["region"]]
+        if TYPES[region["type"]] == "device" and report._places.is_constant(region["name"]):
+            continue  # the constant cache gives a warp one word a cycle, as an operand
         file, line, _ = report._places.sites[reuse["site"]]
         memory = "shared" if TYPES[region["type"]] == "shared" else "global"
         if (
@@ -189,7 +191,7 @@ def _static_shared(it: dict[str, Any], data: dict[str, Any]) -> int:
     )
 
 
-def _gpu_builds(report: Report) -> list[jitload.Build]:
+def _gpu_builds(report: Report, compile: bool) -> list[jitload.Build]:
     """A build for a GPU of each kernel file that ran; none of what nvcc is missing for."""
     builds = []
     for kernel in jitload.loaded():
@@ -197,10 +199,10 @@ def _gpu_builds(report: Report) -> list[jitload.Build]:
         if instrumented is None or instrumented[2].build not in report._builds:
             continue
         try:
-            builds.append(kernel.for_gpu())
+            builds.append(kernel.for_gpu(compile))
         except (jitload.CompileError, jitload.MissingTool, RuntimeError):
             continue
-    return builds
+    return [build for build in builds if build]
 
 
 def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,6 +72,11 @@ class Gpu:
 def names() -> list[str]:
     """The GPUs that there are files for."""
     return sorted(path.stem.replace("_", " ") for path in FOLDER.glob("*.toml"))
+
+
+def usual() -> str:
+    """The GPU for which tables and figures predict: LAB_GPU in the environment, or the H200."""
+    return os.environ.get("LAB_GPU", "H200")
 
 
 def load(name: str | Path) -> Gpu:

@@ -20,15 +20,21 @@ from lab.predictor.gpu import Gpu
 QUARTERS = 4  # of a multiprocessor, each with a scheduler
 LINE = 128
 RESERVED = 1024  # bytes of shared memory that the system takes of each block
-GUESSED_REGISTERS = 40
-GUESSED_PER_REQUEST = 8.0  # instructions for each request to memory, where there is no machine code
-
 # The names of the mechanisms, as reports have them.
 DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
 LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
 ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
 LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
-GLOBAL = "global memory"
+GLOBAL, COPIES = "global memory", "asynchronous copies"
+# Without machine code, as it is on the median over kernels of public examples that have some:
+GUESSED_REGISTERS = 24
+GUESSED_PER_REQUEST = 4.0  # instructions for each request to memory
+GUESSED_CYCLES = 1.6  # of a warp alone for an instruction, the wait for those before it included
+GUESSED_TOGETHER = {
+    SHARED: 6.0,
+    GLOBAL: 2.0,
+    COPIES: 16.0,
+}  # requests that a warp waits for at once
 GLOBAL_LOADS = ("LDG", "LD", "ATOMG", "ATOM")
 PIPES = (mc.ALU, mc.FMA, mc.XU, mc.DOUBLE, mc.TENSOR)
 
@@ -303,12 +309,16 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
     asked = sum(it.asked for it in reads) / max(launch.warps, 1)
     waits: dict[str, float] = {}
     if not launch.code:
+        stored = {it.key[:2] for it in launch.accesses if it.is_shared and it.key[2] == "write"}
         for it in launch.accesses:
             each = it.requests / launch.warps
-            name = SHARED if it.is_shared else "global memory"
-            cost = gpu.shared_cycles if it.is_shared else caches.latency(it.key) / 2
-            waits[name] = waits.get(name, 0.0) + each * cost
-        waits["arithmetic"] = _guessed(launch) / launch.warps * gpu.arithmetic_cycles
+            name = SHARED if it.is_shared else COPIES if it.key[:2] in stored else GLOBAL
+            cost = gpu.shared_cycles if it.is_shared else caches.latency(it.key)
+            waits[name] = waits.get(name, 0.0) + each * cost / GUESSED_TOGETHER[name]
+        of_block = math.ceil(launch.threads / WARP)
+        cost = gpu.barrier_cycles + gpu.barrier_cycles_per_warp * of_block
+        waits[BARRIER] = launch.barriers / launch.warps * cost
+        waits["arithmetic"] = _guessed(launch) / launch.warps * GUESSED_CYCLES
         cycles = sum(waits.values())
         return cycles, waits, asked * min(1.0, gpu.dram_cycles / max(cycles, 1))
     total = 0.0

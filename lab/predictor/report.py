@@ -31,10 +31,12 @@ SPREAD = {
     model.BARRIER: 0.2,
 }
 OF_OTHERS = 0.15
+# Without machine code: nothing is known of instructions, whose time these mechanisms are.
+GUESSED = {model.LATENCY: 0.5, model.ISSUE: 0.5, model.SHARED: 0.5, model.ATOMICS: 0.5}
+OF_OTHERS_GUESSED = 0.15
 # What widens it, and the name of the mechanism that is then missing.
 WITHOUT_CODE = (
-    0.5,
-    "machine code, for want of nvcc (pip install 'cuda-toolkit[nvcc,crt,nvvm,cuobjdump,nvdisasm]')",
+    "machine code, for want of nvcc (pip install 'cuda-toolkit[nvcc,crt,nvvm,cuobjdump,nvdisasm]')"
 )
 UNCOUNTED = 0.5, "how often loops without an access to memory run"
 ASYNCHRONOUS = 0.35, "how far asynchronous copies and tensor cores overlap"
@@ -86,21 +88,12 @@ class Prediction:
         """The standard deviation of the time's logarithm."""
         variance = 0.05**2
         for terms, launch in zip(self.launches, self.counts.launches, strict=True):
-            of_launch = self._spread_of(terms) ** 2
+            of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
             variance += of_launch * (terms.total / self.seconds) ** 2
         if not self.gpu.measured:
             variance += NOT_MEASURED[0] ** 2
         return math.sqrt(variance)
-
-    @staticmethod
-    def _spread_of(terms: model.Terms) -> float:
-        """Of a launch: that of its mechanisms, each as far as it counts."""
-        weights = {name: seconds**2 for name, seconds in terms.alone.items() if seconds > 0}
-        total = sum(weights.values())
-        if not total:
-            return OF_OTHERS
-        return sum(w / total * SPREAD.get(name, OF_OTHERS) for name, w in weights.items())
 
     @property
     def lower(self) -> float:
@@ -205,10 +198,26 @@ class Prediction:
         return plot(self)
 
 
+def _spread_of(terms: model.Terms, guessed: bool) -> float:
+    """Of a launch: that of its mechanisms, each as far as it counts.
+
+    guessed: without machine code.
+    """
+    weights = {name: seconds**2 for name, seconds in terms.alone.items() if seconds > 0}
+    total = sum(weights.values())
+    if not total:
+        return OF_OTHERS
+    spread = sum(w / total * SPREAD.get(name, OF_OTHERS) for name, w in weights.items())
+    if not guessed:
+        return spread
+    more = sum(w / total * GUESSED.get(name, OF_OTHERS_GUESSED) for name, w in weights.items())
+    return math.hypot(spread, more)
+
+
 def _missing(launch: Launch) -> list[tuple[float, str]]:
     """What nobody has counted of a launch, and how much it may matter."""
     if launch.code is None:
-        return [WITHOUT_CODE]
+        return [(0.0, WITHOUT_CODE)]
     found = []
     if launch.code.unknown > 0.1:
         found.append((UNCOUNTED[0] * min(1.0, 2 * launch.code.unknown), UNCOUNTED[1]))

@@ -23,18 +23,20 @@ SECONDS = 60.0
 def predict(
     function: Callable,
     *args: object,
-    gpu: str | Path = "H200",
+    gpu: str | Path | None = None,
     seconds: float = SECONDS,
-    compile: bool = True,
+    compile: bool | None = True,
     **kwargs: object,
 ) -> Prediction:
     """The time of `function(*args, **kwargs)` on a GPU: of its kernels, with a cold L2.
 
     function: of a loaded kernel, or any Python function that calls some. PyTorch's own ops in it
         are not predicted.
-    gpu: a name out of `lab.predictor.gpu.names()`, or the path of a file of lab.calibrate's.
+    gpu: a name out of `lab.predictor.gpu.names()`, or the path of a file of lab.calibrate's; None
+        is LAB_GPU in the environment, or the H200.
     seconds: that the kernels may take on the simulator, in all.
     compile: have nvcc, where it is found, make the machine code; without it the interval is wider.
+        None: use what the cache has.
 
     Raises:
         ValueError: there is no such GPU.
@@ -42,7 +44,7 @@ def predict(
         CompileError: a kernel does not compile for the simulator.
         Exception: what the function raised.
     """
-    of = gpus.load(gpu)
+    of = gpus.load(gpus.usual() if gpu is None else gpu)
     whole, positional, named = without_partial(function, args, kwargs)
     what = getattr(whole, "__qualname__", None) or type(whole).__qualname__
     found = counts((whole, positional, named), what, seconds, compile)

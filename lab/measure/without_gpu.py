@@ -1,5 +1,5 @@
-"""What stands in a figure for time where there is no GPU: the bytes of global memory that a call
-fetches, as lab.check counts them, and the time that was published for a GPU.
+"""What stands for time where there is no GPU: the time that lab.predict predicts for one, the bytes
+of global memory that a call fetches, as lab.check counts them, and the time that was published.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from functools import cache
 import jitload
 from lab.checker.run import check
 from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK, Timing
+from lab.predictor import gpu as gpus
+from lab.predictor.report import Prediction
+from lab.predictor.run import predict
 
-SECONDS = 20.0  # that a call may take under the checker
+SECONDS = 20.0  # that a call may take under the checker, and to be predicted
 MOST_THREADS = 1 << 22  # whose accesses are all recorded, where a check by itself records fewer
 LEAST_SHARE = 1 / 32  # of the blocks: a check that records fewer has many accesses in each
 PUBLISHED = jitload.KERNELS.parent / "docs" / "bench.csv"
@@ -36,6 +39,27 @@ def fetched(call: Callable[[], object], timing: Timing | None) -> float:
         return math.nan
     unfinished = {"timeout", "deadlock", "raised"} & set(report.findings["kind"])
     return math.nan if unfinished or report.sampled else float(report.bytes_fetched)
+
+
+def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction | None:
+    """How long a call's kernels would take on the GPU of `lab.predictor.gpu.usual`.
+
+    With machine code where the cache has it, as after lab.predict: nvcc takes longer than all the
+    rest. None where no kernel ran on the
+    simulator, and where the checker does not run them to their end.
+    """
+    if timing is None or timing.clock != SIMULATOR_CLOCK:
+        return None
+    try:
+        return predict(call, seconds=SECONDS, compile=None)
+    except Exception:  # of the checker: the call itself has just run
+        return None
+
+
+def predicted_for() -> str:
+    """The GPU of `predicted`, and whether its constants were measured."""
+    gpu = gpus.load(gpus.usual())
+    return gpu.name if gpu.measured else f"{gpu.name} (by published figures)"
 
 
 @cache
