@@ -209,8 +209,12 @@ def count(
                 for index in once:
                     into[index].append(of_once / sum(once.values()))
                 total, places = total - of_once, in_loops
-            for index, runs in _shared_out(total, places, warps).items():
+            for index, runs in _shared_out(total, places, code, warps).items():
                 into[index].append(runs)
+    for key, places in at.items():
+        if key not in known and _are_whole(key, known, at):
+            for index in places:
+                found[index].append(0.0)
     for index, runs in weak.items():
         if index not in found:
             found[index] = runs
@@ -224,12 +228,22 @@ def count(
     _fill_in(code, warps)
 
 
-def _shared_out(total: float, places: dict[int, int], warps: float) -> dict[int, float]:
+def _are_whole(key: Key, known: dict[Key, float], at: dict[Key, dict[int, int]]) -> bool:
+    """Whether all requests of this kind are at lines that the machine code names, too.
+
+    Then a line without requests was not run; else both compilers may mean others by it.
+    """
+    return bool(key[0]) and all(it in at for it in known if it[2:] == key[2:])
+
+
+def _shared_out(
+    total: float, places: dict[int, int], code: Code, warps: float
+) -> dict[int, float]:
     """Of one line's requests, how often each stretch ran that makes some.
 
     Where a loop was unrolled, its largest copy does all rounds but the last few.
     """
-    if len(set(places.values())) == 1:
+    if len(set(places.values())) == 1 or len({code.stretches[i].loops for i in places}) == 1:
         each = total / sum(places.values())
         return dict.fromkeys(places, each)
     left, runs = total / warps, {}
@@ -242,21 +256,22 @@ def _shared_out(total: float, places: dict[int, int], warps: float) -> dict[int,
 
 
 def _fill_in(code: Code, warps: float) -> None:
-    """Stretches without requests: as often as the others in their loop, or once a warp."""
+    """Stretches without requests: as often as the nearest others in their loop, or once a warp."""
     unknown = total = 0.0
-    for stretch in code.stretches:
+    for index, stretch in enumerate(code.stretches):
         total += len(stretch.instructions)
         if stretch.known or stretch.is_rare:
             continue
         for depth in range(len(stretch.loops), 0, -1):
             inner = stretch.loops[:depth]
-            peers = [
-                s.runs
-                for s in code.stretches
-                if s.known and s.loops[:depth] == inner and len(s.loops) >= depth
-            ]
+            before, after = (
+                [s.runs for s in part if s.known and s.loops[:depth] == inner]
+                for part in (code.stretches[:index], code.stretches[index + 1 :])
+            )
+            peers = before + after
             if peers:
-                stretch.runs = max(peers) if depth == len(stretch.loops) else min(peers)
+                nearest = before[-1:] + after[:1]
+                stretch.runs = max(nearest) if depth == len(stretch.loops) else min(peers)
                 break
         else:
             stretch.runs = warps
