@@ -250,11 +250,10 @@ class _Caches:
         """Sectors that L2 answers, and those that it no longer has."""
         far, beyond = it.earlier, 0.0
         left = within
-        sectors = it.sectors / max(it.lines, 1)
         for bucket, count in enumerate(it.in_block):
             taken = min(count, left)
             left -= taken
-            least = SECTOR * sectors * warps * (2 ** (bucket - 1) if bucket else 0.5)
+            least = LINE * warps * (2 ** (bucket - 1) if bucket else 0.5)
             share = min(1.0, max(0.0, math.log2(gpu.l2_bytes / least))) if least else 1.0
             far += (count - taken) * share
             beyond += (count - taken) * (1 - share)
