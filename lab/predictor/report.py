@@ -25,14 +25,15 @@ SPREAD = {
     model.L1: 0.25,
     model.SHARED: 0.15,
     model.CONFLICTS: 0.12,
-    model.ISSUE: 0.15,
-    model.LATENCY: 0.25,
+    model.ISSUE: 0.3,
+    model.LATENCY: 0.38,
     model.ATOMICS: 0.6,
     model.BARRIER: 0.2,
 }
 OF_OTHERS = 0.15
+COLD = 0.4e-6  # seconds, of a call whose code and page tables no cache has: not in the model
 # Without machine code: nothing is known of instructions, whose time these mechanisms are.
-GUESSED = {model.LATENCY: 0.5, model.ISSUE: 0.5, model.SHARED: 0.5, model.ATOMICS: 0.5}
+GUESSED = {model.LATENCY: 0.7, model.ISSUE: 0.5, model.SHARED: 0.9, model.ATOMICS: 0.5}
 OF_OTHERS_GUESSED = 0.15
 # What widens it, and the name of the mechanism that is then missing.
 WITHOUT_CODE = (
@@ -86,7 +87,7 @@ class Prediction:
     @cached_property
     def spread(self) -> float:
         """The standard deviation of the time's logarithm."""
-        variance = 0.05**2
+        variance = 0.05**2 + (COLD / self.seconds) ** 2
         for terms, launch in zip(self.launches, self.counts.launches, strict=True):
             of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
@@ -203,7 +204,7 @@ def _spread_of(terms: model.Terms, guessed: bool) -> float:
 
     guessed: without machine code.
     """
-    weights = {name: seconds**2 for name, seconds in terms.alone.items() if seconds > 0}
+    weights = {name: seconds**3 for name, seconds in terms.alone.items() if seconds > 0}
     total = sum(weights.values())
     if not total:
         return OF_OTHERS
