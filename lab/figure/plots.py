@@ -256,7 +256,7 @@ def with_predictions(table: DataFrame) -> DataFrame:
     """The table as figures show it: what ran on the simulator has its predicted time, if any."""
     if "predicted_us" not in table:
         return table
-    known = table["predicted_us"].notna()
+    known = table["predicted_us"].notna() & (table["clock"] == SIMULATOR_CLOCK)
     return table.assign(
         clock=table["clock"].mask(known, PREDICTED),
         time_us=table["time_us"].mask(known, table["predicted_us"]),

@@ -236,9 +236,7 @@ def _are_whole(key: Key, known: dict[Key, float], at: dict[Key, dict[int, int]])
     return bool(key[0]) and all(it in at for it in known if it[2:] == key[2:])
 
 
-def _shared_out(
-    total: float, places: dict[int, int], code: Code, warps: float
-) -> dict[int, float]:
+def _shared_out(total: float, places: dict[int, int], code: Code, warps: float) -> dict[int, float]:
     """Of one line's requests, how often each stretch ran that makes some.
 
     Where a loop was unrolled, its largest copy does all rounds but the last few.

@@ -76,6 +76,8 @@ def test_error_time_and_rate_of_every_call_stand_in_one_table(mine, x):
     if not ON_GPU:
         assert table["bytes_fetched"][0] == 8000
         assert math.isnan(table["bytes_fetched"][1]), "PyTorch's launches no kernel"
+        assert table["predicted_low_us"][0] < table["predicted_us"][0] < 10
+        assert math.isnan(table["predicted_us"][1])
     assert table.attrs["truth"] == "torch"
 
 
@@ -93,8 +95,8 @@ def test_the_figure_shows_error_and_time_of_every_call(mine, x):
         assert "% of copy" in cost.texts[0].get_text()
     else:
         assert bars == [True, False]
-        assert cost.get_title("left") == "bytes fetched"
-        assert cost.texts[0].get_text() == "1.00"
+        assert cost.get_title("left") == "predicted time"
+        assert cost.texts[0].get_text().startswith("measure: 2."), "µs of a small kernel, no nvcc"
     assert "float32 1000; truth: torch in float64" in figure.get_supxlabel()
 
 
@@ -138,7 +140,7 @@ def test_a_notebook_shows_the_table_and_the_figure(mine, x, monkeypatch):
     assert shown[1] is comparison.figure
     assert "max_ulp" in repr(comparison)
     lab.compare_calls({"mine": mine, "torch": double}, inputs=x)._ipython_display_()
-    costs = of_time if ON_GPU else ["bytes_fetched", "bytes"]
+    costs = of_time if ON_GPU else ["predicted_us", "bytes_fetched", "bytes"]
     assert list(shown[2]) == ["call", "max_ulp", *costs]
 
 

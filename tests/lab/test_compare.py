@@ -25,6 +25,9 @@ COLUMNS = [
     *(*ERRORS, *(f"torch_{name}" for name in ERRORS)),
     *("time_us", "spread_us", "clock", "bytes", "gb_per_s", "percent_of_copy"),
     "bytes_fetched",
+    "predicted_us",
+    "predicted_low_us",
+    "predicted_high_us",
 ]
 
 
@@ -140,6 +143,10 @@ def test_time_is_the_clocks_and_no_rival_is_timed_by_the_simulator(table):
         assert table[["gb_per_s", "percent_of_copy"]].isna().all(axis=None)
         assert (table.loc[ours, "bytes_fetched"] > 0).all()
         assert table.loc[~ours, "bytes_fetched"].isna().all()
+        assert (table.loc[ours, "predicted_low_us"] < table.loc[ours, "predicted_us"]).all()
+        assert (table.loc[ours, "predicted_us"] < table.loc[ours, "predicted_high_us"]).all()
+        assert table.loc[~ours, "predicted_us"].isna().all()
+        assert table.attrs["predicted_for"] == "H200"
 
 
 @pytest.mark.skipif(not ON_GPU, reason="on the simulator torch.compile is no rival by default")

@@ -90,6 +90,41 @@ def test_figures_of_the_simulator_show_the_bytes_fetched(plot, measured):
     assert list(line(axes, f"ours:{square_module.VERSIONS[0]}").get_ydata()) == [2.0] * len(SHAPES)
 
 
+def test_predicted_times_are_drawn_apart_with_their_intervals(measured):
+    table = as_if(measured, "cpu", predicted=True)
+    name = f"ours:{square_module.VERSIONS[0]}"
+    first = table[(table["implementation"] == name) & (table["dtype"] == "float32")]
+    for plot, ylabel, heights in (
+        (lab.plot_time, "predicted time (µs), 90% interval", first["predicted_us"]),
+        (
+            lab.plot_bandwidth,
+            "predicted bandwidth (GB/s)",
+            1e-3 * first["bytes"] / first["predicted_us"],
+        ),
+    ):
+        figure = plot(table)
+        axes = figure.axes[0]
+        assert axes.get_ylabel() == ylabel
+        drawn = axes.containers[0]
+        assert drawn.get_label() == name
+        assert sorted(drawn[0].get_ydata()) == pytest.approx(sorted(heights))
+        (bars,) = drawn[2]
+        ends = sorted(max(y / x, x / y) for (_, x), (_, y) in bars.get_segments())
+        assert ends == pytest.approx([1.1**2] * len(heights))
+        assert "predicted by lab.predict for H200" in caption(figure)
+
+
+def test_predicted_versions_are_hatched_and_what_is_too_uncertain_says_measure(measured):
+    table = as_if(measured, "cpu", predicted=True)
+    table = table[(table["cols"] == 32) & (table["dtype"] == "float32")]
+    time = lab.plot_versions(table).axes[1]
+    assert all(bar.get_hatch() for bar in time.patches)
+    assert time.get_xlabel() == "predicted time (µs), 90% interval"
+    texts = [text.get_text() for text in time.texts]
+    assert texts[0] == "4.32 (3.93 to 4.75)"
+    assert texts[1:] == ["measure: 3.32 to 5.62"] * (len(square_module.VERSIONS) - 1)
+
+
 def test_time_against_bytes(measured):
     table = as_if(measured, "cuda")
     axes = lab.plot_time(table).axes[0]

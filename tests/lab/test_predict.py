@@ -11,7 +11,7 @@ import torch
 
 import jitload
 import lab
-from lab.predictor import calibration, gpu, model
+from lab.predictor import calibration, gpu, machine_code, model
 from lab.predictor.measuring import Run
 
 SOURCE = """
@@ -142,6 +142,45 @@ def test_blocks_that_others_wait_for_run(kernel, x):
     prediction = lab.predict(kernel.last[n // 256, 256], x, y, count, n)
     assert prediction.seconds > 5 * US
     assert not count.any(), "the caller's tensors stay as they are"
+
+
+CONSTANT = """
+__constant__ float weights[64];
+__global__ void weigh(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = 0;
+    for (int k = 0; k < 64; k++) sum += weights[k] * x[i];
+    y[i] = sum;
+}
+"""
+
+
+def test_constant_memory_is_no_global_memory(tmp_path):
+    (tmp_path / "weighed.cu").write_text(CONSTANT)
+    weighed = jitload.load(tmp_path / "weighed.cu", target="cpu")
+    x, y = torch.zeros(1 << 16), torch.zeros(1 << 16)
+    prediction = lab.predict(weighed.weigh[256, 256], x, y, len(x), compile=False)
+    (launch,) = prediction.counts.launches
+    assert {it.region_bytes for it in launch.accesses} == {x.nbytes}
+
+
+def test_lines_that_did_not_run_are_not_executed():
+    """A vector path that ran, and a loop for what it leaves, which did not."""
+
+    def stretch(line: int, loops=(), count=10):
+        text = ["LDG.E R2, desc[UR4][R2.64]", *["FADD R3, R3, R2"] * (count - 1)]
+        found = [machine_code._parsed(it, None) for it in text]
+        found[0].key = ("k.cu", line, "read", "global")
+        return machine_code.Stretch(found, loops)
+
+    code = machine_code.Code([stretch(1), stretch(2, loops=(0,), count=100), stretch(1)])
+    machine_code.count(code, {("k.cu", 1, "read", "global"): (16.0, 4)}, 8, 0, 0)
+    assert [it.runs for it in code.stretches] == [8, 0, 8]
+    unknown = machine_code.Code([stretch(1), stretch(2, loops=(0,), count=100), stretch(1)])
+    other = {("k.cu", 3, "read", "global"): (16.0, 4), ("k.cu", 1, "read", "global"): (16.0, 4)}
+    machine_code.count(unknown, other, 8, 0, 0)
+    assert unknown.stretches[1].runs, "line 3 may be what the machine code calls line 2"
 
 
 def test_without_machine_code_the_interval_is_wider(calls, predictions):
