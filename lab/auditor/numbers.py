@@ -19,6 +19,10 @@ LARGEST = 1 << 18  # elements of a call that sizes are drawn for
 
 def error(subject: Subject) -> str:
     """Draws of the example's sizes, in each type: until zeros and constants would be found out."""
+    try:
+        subject.results(subject.example.call)
+    except Refused as error:
+        raise Found(f"it refuses the example: {error}", subject.example.call) from None
     telling: set[str] = set()
     known: set[str] = set()
     worst: list[Judgement] = []

@@ -26,7 +26,8 @@ _CALLS = {
     "libraries": ("dlopen dlsym dladdr dl_iterate_phdr", "it looks into libraries"),
     "files": (
         "open openat fopen freopen read write pread pwrite mmap mprotect munmap ptrace socket"
-        " connect send recv process_vm_readv process_vm_writev",
+        " connect send recv process_vm_readv process_vm_writev dup2"
+        " dup3 pipe2 fcntl fileno fdopen",
         "it reaches for files, memory or network",
     ),
     "clocks": (
@@ -35,7 +36,8 @@ _CALLS = {
         "it asks for the time: a submission may not tell rounds apart",
     ),
     "process control": (
-        "atexit signal sigaction setjmp longjmp raise kill exit _exit abort quick_exit",
+        "atexit signal sigaction setjmp longjmp raise kill exit _exit abort quick_exit"
+        " prctl seccomp",
         "it steers the process",
     ),
     "environment": ("getenv setenv putenv secure_getenv", "it reads the environment"),
@@ -58,6 +60,10 @@ _NAMES = {
         "it steers the process",
     ),
     "environment": (r"\benviron\b", "it reads the environment"),
+    "memory of the process": (
+        r"\b_IO_list_all\b|\b__builtin_(?:frame|return)_address\b|/proc/",
+        "it looks for memory that it was not given",
+    ),
     "PyTorch": (
         r"\bPy[A-Z_]\w+|\bpybind11\b|\bat\s*::|\btorch\s*::|\bc10\s*::|\baoti_torch\w+",
         "a submission is CUDA C++ alone",
@@ -103,7 +109,7 @@ def source(path: Path) -> list[dict]:
     blank = jitload.blank(code)
     found = []
     for pattern, kind, why in _RULES:
-        whole = code if kind in ("clocks", "directives") else blank
+        whole = code if kind in ("clocks", "directives", "memory of the process") else blank
         for hit in re.finditer(pattern, whole, re.M):
             found.append(_finding(kind, text, hit.start(), f"{hit[0].strip()}: {why}"))
         if not any(it["kind"] == kind for it in found) and re.search(

@@ -99,6 +99,16 @@ def test_the_right_source_has_none(tmp_path, guard):
     assert not caught(of_source(tmp_path, text))
 
 
+def refusing(x: torch.Tensor) -> torch.Tensor:
+    raise ValueError("x is on the CPU; wanted is a GPU")
+
+
+def test_an_op_that_refuses_the_example_is_not_ok():
+    report = lab.audit(refusing, torch.ones(3), reference=torch.relu, isolated=False)
+    assert not report.ok
+    assert "it refuses the example: ValueError: x is on the CPU" in report.row("error").message
+
+
 # ---- ops of torch.library
 
 

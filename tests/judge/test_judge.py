@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from exploits import CONTROLS, EXPLOITS, submission
+from published import PUBLISHED
 
 import reference
 from lab.judge import gate
@@ -34,9 +35,9 @@ def test_the_gate_lets_right_ones_pass(tmp_path, name):
     assert gate.source(written(tmp_path, name, CONTROLS[name])) == []
 
 
-@pytest.mark.parametrize("name", sorted(EXPLOITS.keys() - WRONG))
+@pytest.mark.parametrize("name", sorted((EXPLOITS | PUBLISHED).keys() - WRONG))
 def test_the_gate_names_what_an_exploit_does(tmp_path, name):
-    found = gate.source(written(tmp_path, name, EXPLOITS[name]))
+    found = gate.source(written(tmp_path, name, (EXPLOITS | PUBLISHED)[name]))
     assert found, name
     assert all(it["line"] >= 1 for it in found)
     verdict = judge("square", tmp_path / f"{name}.cu")
