@@ -101,13 +101,17 @@ def run(words: list[str]) -> int:
 
 
 def debug(words: list[str]) -> int:
-    """Build a file that has a main(), and open gdb on it; simulator/gdb_commands.py says more."""
+    """Build a file that has a main(), and open gdb on it; simulator/gdb_commands.py says more.
+
+    With --within first, this process becomes the program: for an editor whose gdb runs it already.
+    """
     announce(False)
+    within = words[:1] == ["--within"]
     try:
         gdb = shutil.which("gdb")
         if not gdb:
             raise MissingTool("gdb is not found, which the debugger is: Debian: apt install gdb")
-        line = programs.ProgramLine.parse(words)
+        line = programs.ProgramLine.parse(words[within:])
         if not line.sources:
             raise ValueError("wanted is python -m jitload debug FILE.cu [MORE] [-- ARGUMENTS]")
         # Instrumented, its blocks run one after another, and its threads wait in functions.
@@ -118,6 +122,8 @@ def debug(words: list[str]) -> int:
     except (CompileError, MissingTool, OSError, TypeError, ValueError) as error:
         print(error, file=sys.stderr)
         return programs.NOT_BUILT
+    if within:
+        os.execve(command[0], command, program.environment())
     quietly = ["-q", "-iex", "set auto-load python-scripts off"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is gdb's
     try:

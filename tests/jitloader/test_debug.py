@@ -1,7 +1,9 @@
 """`python -m jitload debug`: gdb on a program that runs on the simulator."""
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -88,6 +90,30 @@ def test_an_assertion_stops_at_its_line_with_the_users_frames_alone(source):
     assert "kernel" in frame
     assert "mine.cu:16" in frame
     assert "$1 = 63" in said
+
+
+@needs_gdb
+def test_vs_codes_configuration_stops_in_one_thread(source):
+    """Its program, arguments and commands, as the extension gives them to gdb."""
+    (it,) = json.loads((ROOT / ".vscode/launch.json").read_text())["configurations"]
+
+    def filled(text: str) -> str:
+        return text.replace("${workspaceFolder}", str(ROOT)).replace("${file}", str(source))
+
+    stop = "tbreak mine.cu:12 if threadIdx.x == 3"
+    commands = [filled(each["text"]) for each in it["setupCommands"] if each["text"][0] != "-"]
+    assert (ROOT / ".venv/bin/python").name == Path(filled(it["program"])).name
+    ran = subprocess.run(
+        ["gdb", "-q", *shlex.split(it["miDebuggerArgs"]), "--args", sys.executable]
+        + [filled(each) for each in it["args"]],
+        input="\n".join([*commands, stop, "run", "print i", "kill", "quit", ""]),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=ROOT,
+    )
+    assert "$1 = 3\n" in ran.stdout, ran.stdout + ran.stderr
+    assert "block (0, 0, 0), thread (3, 0, 0)" in ran.stdout
 
 
 def test_without_gdb_one_line_says_how_to_get_it(source, tmp_path):
