@@ -16,4 +16,5 @@
 #include "checker/repeats.h"
 #include "checker/report.h"
 #include "checker/tensor_maps.h"
+#include "checker/tensor_memory.h"
 #include "checker/watching.h"

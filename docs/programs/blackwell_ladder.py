@@ -1,4 +1,4 @@
-"""The ladder of matrix products for Blackwell (blackwell/), for docs/blackwell.md.
+"""The ladder of matrix products for Blackwell, and attention (blackwell/), for docs/blackwell.md.
 
     python -m docs.programs.blackwell_ladder
 
@@ -23,7 +23,7 @@ from toolchain import machine, resources
 
 PART = Part("blackwell.md", "docs.programs.blackwell_ladder")
 FOLDER = Path(__file__).with_name("blackwell")
-HEAD = ["rung", "file", "registers", "spilled bytes", "processor time", "error"]
+HEAD = ["rung", "sizes", "registers", "spilled bytes", "processor time", "error"]
 CALLS = 3
 # The numbers of e2m1, by their four bits.
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -103,6 +103,31 @@ RUNGS = [
 ]
 
 
+class Attention(NamedTuple):
+    """attention_forward.cu: heads of 128 numbers; tokens is a multiple of 256."""
+
+    name: str = "attention_forward"
+    file: str = "attention_forward"
+    load = Rung.load
+
+    def drawn(
+        self, heads: int, tokens: int, gain: float = 1
+    ) -> tuple[list[torch.Tensor | int | float], torch.Tensor, torch.Tensor]:
+        """The arguments of the function; y [heads, tokens, 128] among them, of NaN; and the truth.
+
+        gain: of q, so that some weights are large.
+        """
+        generator = torch.Generator().manual_seed(heads * tokens)
+        drawn = [torch.randn(heads, tokens, 128, generator=generator) for _ in range(3)]
+        q, k, v = ((x * by).bfloat16() for x, by in zip(drawn, (gain, 1, 1), strict=True))
+        y = torch.full_like(q, torch.nan)
+        truth = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+        return [q, k, v, y, heads, tokens, 128**-0.5], y, truth
+
+
+ATTENTION = Attention()
+
+
 def resources_of(file: str) -> list[resources.Use]:
     """What the kernels of a file of blackwell/ take, compiled for sm_100a.
 
@@ -115,12 +140,12 @@ def resources_of(file: str) -> list[resources.Use]:
     return resources.uses(done.stdout + done.stderr)
 
 
-def row(rung: Rung, n: int = 1024) -> list[str]:
+def row(rung: Rung | Attention, *sizes: int) -> list[str]:
     used = resources_of(rung.file)
     format_ = rung.name.removeprefix("matmul_")
     used = [use for use in used if len(used) == 1 or format_ in use.kernel.lower()]
     function = rung.load("cpu")
-    arguments, c, truth = rung.drawn(n, n, n)
+    arguments, c, truth = rung.drawn(*sizes)
     times = []
     for _ in range(CALLS):
         start = time.process_time()
@@ -129,13 +154,13 @@ def row(rung: Rung, n: int = 1024) -> list[str]:
     error = float((c.double() - truth).norm() / truth.norm())
     (use,) = used
     shown = (str(use.registers), str(use.spilled), duration(min(times)), f"{error:.1e}")
-    return [rung.name, f"{rung.file}.cu", *shown]
+    return [rung.name, " x ".join(map(str, sizes)), *shown]
 
 
 def main() -> None:
     """Write the table."""
-    rows = [row(rung) for rung in RUNGS]
-    PART.write(f"1024 x 1024 x 1024, on the simulator ({cores()}).\n\n{table(HEAD, rows, 'llr')}")
+    rows = [*(row(rung, 1024, 1024, 1024) for rung in RUNGS), row(ATTENTION, 4, 1024)]
+    PART.write(f"On the simulator ({cores()}).\n\n{table(HEAD, rows, 'llr')}")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,13 @@ HINTS = {
     " tcgen05.alloc and tcgen05.dealloc.",
     "tensor memory kept": "One warp frees what it has allocated, tcgen05.dealloc, before the block"
     " ends.",
+    "tensor memory": "Columns are allocated by one warp, used, and freed once by one warp.",
+    "missing tcgen05 fence": "tcgen05.fence::before_thread_sync, the barrier, and after it"
+    " tcgen05.fence::after_thread_sync in the thread that goes on.",
+    "cta_group": "All instructions of a kernel on tensor memory have the same cta_group.",
+    "mbarrier scope": "mbarrier.arrive.release.cluster, and mbarrier.try_wait.acquire.cluster.",
+    "cluster launch control": "Wait for the answer, and ask no more once it says that nothing was"
+    " canceled.",
     "tensor memory in use": "Products and copies are waited for at the mbarrier of tcgen05.commit,"
     " loads and stores by tcgen05.wait::ld and ::st and a barrier of those who use the columns.",
     "mbarrier in use": "Initialise it once, before the loop; or mbarrier.inval before it is"

@@ -8,7 +8,8 @@
 // thread_order, some of it is carried out at once.
 //
 // copies.h has what is asked for and waited for, mbarriers.h what goes wrong with mbarriers,
-// products.h the products of warpgroups and tensor memory, proxies.h the fences between proxies.
+// products.h the products of warpgroups, tensor_memory.h what works on tensor memory, proxies.h the
+// fences between proxies.
 #pragma once
 #include <deque>
 #include <map>
@@ -85,7 +86,11 @@ class Asynchronous final : public WorkWatcher {
     void warpgroup_done(unsigned prior, const char* file, int line) override;
     unsigned groups_left(unsigned most) override;
     void registers(unsigned count, bool is_more, const char* file, int line) override;
-    void pair_dealloc(const char* file, int line) override;
+    void cta_group(int blocks, const char* what, const char* file, int line) override;
+    void pair_columns(const char* what, const char* file, int line) override;
+    void tensor_use(const tensor_cores::TensorUse& use) override;
+    void tensor_fence(bool is_before) override;
+    void narrow_arrival(const uint64_t* barrier, const char* file, int line) override;
     void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) override;
     void tensor_conflict(const char* what, const char* file, int line, const char* other,
                          const char* other_file, int other_line) override;
@@ -137,6 +142,10 @@ class Asynchronous final : public WorkWatcher {
         std::vector<Registers> registers;
         std::deque<Reads> reads;
         unsigned products = 0, waits = 0;
+        // Of tcgen05: what it has asked for reads of shared memory; its last fences.
+        std::deque<Reads> tensor_reads;
+        unsigned tensor_operations = 0;
+        uint32_t fenced_before = 0, fenced_after = 0;
         bool has_fenced = false;
         // The last mbarrier that it has waited at.
         const uint64_t* waited_at = nullptr;
@@ -152,8 +161,22 @@ class Asynchronous final : public WorkWatcher {
         ClockPointer clock;  // all that it knows, at `clock_at`
         uint32_t clock_at = 0;
     };
+    // Who was the last to use a column of tensor memory in a quarter of the lanes.
+    struct ColumnUse {
+        uint32_t time = 0;
+        const Block* block = nullptr;
+        unsigned thread = 0;
+        const Site* site = nullptr;
+        bool is_access = false;
+    };
+    struct Columns {
+        ColumnUse writes[4][512], reads[4][512];
+    };
     struct OfBlock {
         const Block* block = nullptr;
+        std::unique_ptr<Columns> columns;
+        int cta_group = 0;  // that its first instruction on tensor memory has said
+        const Site* said_group = nullptr;
         std::map<unsigned, Mine> threads;
         std::vector<std::vector<uint32_t>> fences;  // of each thread, when it has fenced proxies
         std::vector<std::pair<uint32_t, unsigned>> all_fences;  // and whoever it was
@@ -207,8 +230,11 @@ class Asynchronous final : public WorkWatcher {
     bool has_happened(uint32_t time, unsigned by);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
-    void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,
-                     uint32_t row_bytes, Reads& reads, Site& asked);
+    void read_matrix(const Block& block, uint64_t descriptor, bool is_transposed, uint32_t first,
+                     uint32_t lines, uint32_t row_bytes, uint32_t element_bytes, Reads& reads,
+                     Site& asked);
+    void tensor_done(const BulkCopy& completion);
+    void order_columns(const tensor_cores::TensorUse& use, const Site& at);
     bool is_fenced(const Touch& before, unsigned thread);
     Finding* say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
                  const char* other_access = "", unsigned other_thread = 0);
@@ -222,6 +248,7 @@ class Asynchronous final : public WorkWatcher {
     std::map<const uint64_t*, Mbarrier> mbarriers;
     std::map<uintptr_t, Tile> tiles;
     uint64_t random = 0;
+    uint32_t tensor_time = 1;
 };
 
 }  // namespace

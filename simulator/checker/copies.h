@@ -50,10 +50,12 @@ bool Asynchronous::end_block(const Error* error) {
                 if (!own.is_read) done_reading(own.copy);
                 done_writing(own.copy);
             }
-            for (const Reads& of : it.reads) {
-                for (const Range& range : of.ranges) reads.clear(range.begin, range.bytes, of.id);
-                end(of.id);
-            }
+            for (const auto* all : {&it.reads, &it.tensor_reads})
+                for (const Reads& of : *all) {
+                    for (const Range& range : of.ranges)
+                        reads.clear(range.begin, range.bytes, of.id);
+                    end(of.id);
+                }
         }
         blocks.erase(found);
     }
@@ -355,6 +357,7 @@ void Asynchronous::done_writing(const BulkCopy& copy) {
 }
 
 void Asynchronous::bulk_copy_done(const BulkCopy& copy) {
+    if (copy.kind == BulkCopy::Call) tensor_done(copy);
     done_reading(copy);
     done_writing(copy);
     if (auto found = mbarriers.find(copy.barrier); found != mbarriers.end())

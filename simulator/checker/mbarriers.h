@@ -206,6 +206,8 @@ const char* kind_of(const std::string& message) {
     if (has(" threads at barrier ") || has("bar.sync: ") || has("bar.arrive: ") || has("bar.red: "))
         return "named barrier";
     if (has("setmaxnreg")) return "setmaxnreg";
+    if (has("tcgen05.")) return "tensor memory";
+    if (has("clusterlaunchcontrol.")) return "cluster launch control";
     if (has("tensor map")) return "tensor map";
     if (has("multiple of") || has("multiples of")) return "misaligned";
     return "failed";

@@ -36,7 +36,8 @@ void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, ui
     product(tile.tile, what, file, line);
     const uint32_t of_b = tile.is_sparse ? 2 : 1;  // B has twice the k of a sparse A
     Mine& it = mine();
-    const unsigned rank = recorder.block->rank;
+    const Block& block = *recorder.block;
+    const unsigned rank = block.rank;
     Site& asked = site_of(what, file, line);
     if (!it.has_fenced) {
         say("missing wgmma fence",
@@ -50,10 +51,11 @@ void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, ui
         Reads reading{{}, it.products, begin(asked, nullptr), &asked};
         const uint32_t row_bytes = tile.tile.k * type_bits[int(tile.tile.a)] / 8;
         if (!tile.a_in_registers)
-            read_matrix(
-                a, tile.a_is_transposed, rank / warp_size % 4 * 16, 16, row_bytes, reading, asked);
+            read_matrix(block, a, tile.a_is_transposed, rank / warp_size % 4 * 16, 16, row_bytes, 2,
+                        reading, asked);
         if (rank / warp_size % 4 == 0)
-            read_matrix(b, tile.b_is_transposed, 0, tile.tile.n, row_bytes * of_b, reading, asked);
+            read_matrix(block, b, tile.b_is_transposed, 0, tile.tile.n, row_bytes * of_b, 2,
+                        reading, asked);
         it.reads.push_back(std::move(reading));
     }
     const auto use = [&](uintptr_t begin, uintptr_t end, bool is_a) {
@@ -89,10 +91,10 @@ void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, ui
 }
 
 // `lines` of a matrix from the first on, of so many bytes along k; transposed, the lines are k.
-void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first, uint32_t lines,
-                               uint32_t row_bytes, Reads& reading, Site& asked) {
+void Asynchronous::read_matrix(const Block& block, uint64_t bits, bool is_transposed,
+                               uint32_t first, uint32_t lines, uint32_t row_bytes,
+                               uint32_t element_bytes, Reads& reading, Site& asked) {
     const Descriptor descriptor(bits);
-    const Block& block = *recorder.block;
     const auto at = [&](uint32_t offset) {
         const uint32_t address = (descriptor.start + offset) & (window - 1);
         return uintptr_t(swizzled(
@@ -134,9 +136,10 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
         reading.ranges.push_back({address, 16});
     };
     if (is_transposed) {
-        for (uint32_t k = 0; k * 2 < row_bytes; k++)
-            for (uint32_t unit = 0; unit * 8 < lines; unit++)
-                read(descriptor.offset(k, first / 8 + unit, true));
+        const uint32_t of_unit = 16 / element_bytes;
+        for (uint32_t k = 0; k * element_bytes < row_bytes; k++)
+            for (uint32_t unit = 0; unit * of_unit < lines; unit++)
+                read(descriptor.offset(k, first / of_unit + unit, true));
         return;
     }
     std::set<uint32_t> begins;
@@ -214,32 +217,6 @@ void Asynchronous::look_at_register(uintptr_t address, unsigned size, Kind kind,
         finding.other = {"product", its.asked, "", 0, recorder.serial, recorder.block->rank};
         recorder.report(finding);
     }
-}
-
-// One block of the pair may free what the other has not got yet, or still uses.
-void Asynchronous::pair_dealloc(const char* file, int line) {
-    if (simulator::cluster_barriers(*recorder.block) != of_block().cluster_barriers) return;
-    Finding* const told =
-        say("missing cluster barrier",
-            "two blocks share this tensor memory, and they have come to no barrier of the cluster "
-            "since they began",
-            site_of("tcgen05.dealloc", file, line));
-    if (told) told->severity = Severity::Note;
-}
-
-void Asynchronous::tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
-    auto& all = of_block().tensor_columns;
-    if (is_freed)
-        all.erase(first);
-    else
-        all[first] = &site_of("tcgen05.alloc", file, line);
-}
-
-void Asynchronous::tensor_conflict(const char* what, const char* file, int line, const char* other,
-                                   const char* other_file, int other_line) {
-    say("tensor memory in use",
-        text("%s uses columns of a %s that nobody has waited for", what, other),
-        site_of(what, file, line), &site_of(other, other_file, other_line), other);
 }
 
 // A multiprocessor has 65536 registers: 512 for each thread of a warpgroup, if there were one.

@@ -49,8 +49,20 @@ void tell_warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a,
 void tell_warpgroup_fence() {
     if (auto* work = watching_work()) work->warpgroup_fence();
 }
-void tell_pair_dealloc(const char* file, int line) {
-    if (auto* work = watching_work()) work->pair_dealloc(file, line);
+void tell_cta_group(int blocks, const char* what, const char* file, int line) {
+    if (auto* work = watching_work()) work->cta_group(blocks, what, file, line);
+}
+void tell_pair_columns(const char* what, const char* file, int line) {
+    if (auto* work = watching_work()) work->pair_columns(what, file, line);
+}
+void tell_tensor_use(const tensor_cores::TensorUse& use) {
+    if (auto* work = watching_work()) work->tensor_use(use);
+}
+void tell_tensor_fence(bool is_before) {
+    if (auto* work = watching_work()) work->tensor_fence(is_before);
+}
+void tell_narrow_arrival(const uint64_t* barrier, const char* file, int line) {
+    if (auto* work = watching_work()) work->narrow_arrival(barrier, file, line);
 }
 void tell_tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
     if (auto* work = watching_work()) work->tensor_columns(first, is_freed, file, line);

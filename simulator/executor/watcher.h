@@ -64,8 +64,11 @@ class WorkWatcher {
     virtual void warpgroup_done(unsigned prior, const char* file, int line) = 0;
     virtual unsigned groups_left(unsigned most) = 0;
     virtual void registers(unsigned count, bool is_more, const char* file, int line) = 0;
-    // Tensor memory that two blocks have is freed.
-    virtual void pair_dealloc(const char* file, int line) = 0;
+    virtual void cta_group(int blocks, const char* what, const char* file, int line) = 0;
+    virtual void pair_columns(const char* what, const char* file, int line) = 0;
+    virtual void tensor_use(const tensor_cores::TensorUse& use) = 0;
+    virtual void tensor_fence(bool is_before) = 0;
+    virtual void narrow_arrival(const uint64_t* barrier, const char* file, int line) = 0;
     virtual void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) = 0;
     virtual void tensor_conflict(const char* what, const char* file, int line, const char* other,
                                  const char* other_file, int other_line) = 0;

@@ -1,9 +1,10 @@
-"""The ladder of matrix products for Blackwell (docs/programs/blackwell), whole kernels."""
+"""Matrix products and attention for Blackwell (docs/programs/blackwell), whole kernels."""
 
 import pytest
+import torch
 
 import lab
-from docs.programs.blackwell_ladder import RUNGS, resources_of
+from docs.programs.blackwell_ladder import ATTENTION, FOLDER, RUNGS, resources_of
 
 # Of a float32 sum that is cut off once for each product of the tensor cores.
 LIMIT = 2**-23
@@ -28,8 +29,62 @@ def test_nothing_is_found_in_a_rung(cache, rung):
         assert report.findings.empty, str(report)
 
 
-@pytest.mark.parametrize("file", sorted({rung.file for rung in RUNGS}))
+@pytest.mark.parametrize(("heads", "tokens", "gain"), [(1, 256, 1), (2, 512, 1), (1, 768, 8)])
+def test_attention_is_as_exact_as_its_type(cache, heads, tokens, gain):
+    arguments, y, truth = ATTENTION.drawn(heads, tokens, gain)
+    ATTENTION.load("cpu")(*arguments)
+    same_type = torch.nn.functional.scaled_dot_product_attention(*arguments[:3])
+    assert (y.double() - truth).norm() <= 2 * (same_type.double() - truth).norm()
+
+
+def test_nothing_is_found_in_attention(cache):
+    arguments, *_ = ATTENTION.drawn(1, 512)
+    for order in (0, 1):
+        report = lab.check(ATTENTION.load("cpu"), *arguments, thread_order=order)
+        assert report.findings.empty, str(report)
+
+
+@pytest.mark.parametrize("file", sorted({rung.file for rung in [*RUNGS, ATTENTION]}))
 def test_a_rung_compiles_for_a_gpu_without_spills(file):
     used = resources_of(file)
     assert used
     assert [(use.architecture, use.spilled) for use in used] == [("sm_100a", 0)] * len(used)
+
+
+# A mistake in a kernel: the text that it is in, what goes, what comes in its place; and a kind of
+# finding that tells of it.
+FENCE = ('asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");', "")
+SWIZZLE = ("2ull << 61", "4ull << 61")
+LATER = ("use.round % 2", "(use.round + 1) % 2")
+PHASES = {"deadlock", "tensor memory in use"}
+
+
+def mistakes(rung):
+    filled = "wait(&shared.filled[use.i], use.round % 2);"
+    if rung is ATTENTION:
+        fence = ("__device__ void softmax", "after();", "")
+        phase = (
+            "__device__ void softmax",
+            "scored[tile], step % 2",
+            "scored[tile], (step + 1) % 2",
+        )
+    elif rung is RUNGS[0]:
+        fence = ("wait(&shared.done, 0);", *FENCE)
+        phase = ("wait(&shared.done, 0);", "done, 0", "done, 1")
+    else:
+        fence, phase = (filled, *FENCE), (filled, *LATER)
+    return [(*fence, {"missing tcgen05 fence"}), (*phase, PHASES), ("", *SWIZZLE, {"swizzle"})]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(3), ids=["fence", "phase", "descriptor"])
+@pytest.mark.parametrize("rung", [*RUNGS[:5], ATTENTION], ids=lambda rung: rung.name)
+def test_a_mistake_in_a_rung_is_found(cache, tmp_path, rung, number):
+    after, gone, instead, kinds = mistakes(rung)[number]
+    text = (FOLDER / f"{rung.file}.cu").read_text()
+    start = text.index(gone, text.index(after))
+    text = text[:start] + instead + text[start + len(gone) :]
+    (tmp_path / f"{rung.file}.cu").write_text(text)
+    arguments, *_ = rung.drawn(1, 256) if rung is ATTENTION else rung.drawn(512, 256, 256)
+    report = lab.check(rung.load("cpu", tmp_path), *arguments)
+    assert kinds & set(report.findings["kind"]), str(report)

@@ -9,6 +9,7 @@ namespace simulator {
 namespace tensor_cores {
 struct Tile;
 struct WarpgroupTile;
+struct TensorUse;
 }  // namespace tensor_cores
 
 enum class ProxyFence : uint8_t { Async, MbarrierInit };
@@ -37,7 +38,14 @@ SIMULATOR_TOLD(void tell_warpgroup_product(const tensor_cores::WarpgroupTile&, u
                                            const void* const*, void* const*, int, const char*, int))
 SIMULATOR_TOLD(void tell_warpgroup_fence())
 SIMULATOR_TOLD(void tell_warpgroup_commit())
-SIMULATOR_TOLD(void tell_pair_dealloc(const char* file, int line))
+// An instruction on tensor memory says that one block or a pair takes part; of a pair, columns are
+// allocated or freed.
+SIMULATOR_TOLD(void tell_cta_group(int blocks, const char* what, const char*, int))
+SIMULATOR_TOLD(void tell_pair_columns(const char* what, const char*, int))
+SIMULATOR_TOLD(void tell_tensor_use(const tensor_cores::TensorUse&))
+SIMULATOR_TOLD(void tell_tensor_fence(bool is_before))
+// An arrival at another block's barrier says that it releases to its own block alone.
+SIMULATOR_TOLD(void tell_narrow_arrival(const uint64_t*, const char*, int))
 // A block gets columns of tensor memory, or frees them. And something uses those of something else
 // that is under way: both by their names, files and lines.
 SIMULATOR_TOLD(void tell_tensor_columns(uint32_t first, bool is_freed, const char*, int))

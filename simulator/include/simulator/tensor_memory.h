@@ -75,6 +75,39 @@ inline const char* name_of(const TensorOperation& operation) {
 }
 SIMULATOR_EXPORT void ask(const TensorOperation& operation);
 
+// What an access or an operation uses, for who watches: columns of tensor memory, and matrices in
+// the shared memory of its blocks, with descriptors as wgmma has them.
+struct ColumnRange {
+    uint32_t first, count;
+    bool meets(const ColumnRange& other) const {
+        return first < other.first + other.count && other.first < first + count;
+    }
+    bool operator==(const ColumnRange& other) const {
+        return first == other.first && count == other.count;
+    }
+};
+struct SharedMatrix {
+    const Block* block;
+    uint64_t descriptor;
+    bool is_transposed;
+    uint32_t lines, row_bytes, element_bytes;
+};
+struct TensorUse {
+    const char *what, *file;
+    int line;
+    bool is_access;        // of a warp, which reaches a quarter of the lanes
+    bool is_told = false;  // that it is in conflict with what is under way
+    const Block* blocks[2];
+    int block_count = 1, written_count = 0, read_count = 0, matrix_count = 0;
+    ColumnRange written[2], read[4];
+    SharedMatrix matrices[4];
+
+    void writes(ColumnRange range) { written[written_count++] = range; }
+    void reads(ColumnRange range) { read[read_count++] = range; }
+};
+SIMULATOR_EXPORT TensorUse use_of(const TensorAccess& access, int count);
+SIMULATOR_EXPORT TensorUse use_of(const TensorOperation& operation);
+
 // What is under way in the same columns of tensor memory: nobody has waited for it. Without `file`,
 // nothing is.
 struct Conflict {

@@ -333,12 +333,6 @@ void carry_out_completion(const BulkCopy& it) {
 
 // ---- What is under way
 
-struct ColumnRange {
-    uint32_t first, count;
-    bool meets(const ColumnRange& other) const {
-        return first < other.first + other.count && other.first < first + count;
-    }
-};
 using ColumnRanges = std::vector<ColumnRange>;
 
 bool meet(const ColumnRanges& some, const ColumnRanges& others) {
@@ -411,14 +405,60 @@ Conflict access_in(TensorMemory& memory, const ColumnRanges& written, const Colu
 Conflict conflict_of(const TensorAccess& access, int count) {
     return operation_in(memory_of(running_block()), columns_of(access, count), access.is_store);
 }
+// Products follow each other if they have the same accumulator; not if theirs overlap in part.
 Conflict conflict_of(const TensorOperation& operation) {
-    return access_in(memory_of(running_block()), written_by(operation), read_by(operation));
+    TensorMemory& memory = memory_of(running_block());
+    const Conflict found = access_in(memory, written_by(operation), read_by(operation));
+    if (found.file || operation.kind != TensorOperation::Product) return found;
+    const ColumnRange mine = written_by(operation)[0];
+    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
+    for (const auto& [rank, asked] : memory.asked)
+        for (size_t i = asked.done; i < asked.operations.size(); i++) {
+            const TensorOperation& it = asked.operations[i];
+            if (it.kind != TensorOperation::Product) continue;
+            const ColumnRange its = written_by(it)[0];
+            if (mine.meets(its) && !(mine == its)) return {name_of(it), it.file, it.line};
+        }
+    return {};
 }
 Conflict conflict_of(uint32_t first, uint32_t count) {
     TensorMemory& memory = memory_of(running_block());
     const ColumnRanges columns{{first & 0xffff, count}};
     const Conflict found = operation_in(memory, columns, true);
     return found.file ? found : access_in(memory, columns, columns);
+}
+
+TensorUse use_of(const TensorAccess& access, int count) {
+    TensorUse use{access.is_store ? "tcgen05.st" : "tcgen05.ld", access.file, access.line, true};
+    use.blocks[0] = &running_block();
+    for (const ColumnRange& range : columns_of(access, count))
+        access.is_store ? use.writes(range) : use.reads(range);
+    return use;
+}
+
+TensorUse use_of(const TensorOperation& it) {
+    const Pair pair(running_block(), it);
+    TensorUse use{name_of(it), it.file, it.line, false};
+    use.block_count = pair.count;
+    for (const ColumnRange& range : written_by(it)) use.writes(range);
+    for (const ColumnRange& range : read_by(it)) use.reads(range);
+    const auto reads = [&](int i, uint64_t descriptor, bool is_transposed, int lines, int bytes,
+                           int element_bytes) {
+        use.matrices[use.matrix_count++] = {
+            pair.blocks[i],  descriptor & ~(1ull << 61), is_transposed, uint32_t(lines),
+            uint32_t(bytes), uint32_t(element_bytes)};
+    };
+    for (int i = 0; i < pair.count; i++) {
+        use.blocks[i] = pair.blocks[i];
+        if (it.kind == TensorOperation::Copy) reads(i, it.b, false, it.lanes, it.bytes, 2);
+        if (it.kind != TensorOperation::Product) continue;
+        const Instruction of(it);
+        const Tile& tile = of.tile;
+        if (!it.a_in_memory)
+            reads(i, it.a, of.a_is_transposed, of.rows(), 32, std::max(bits_of(tile.a) / 8, 1));
+        reads(i, it.b, of.b_is_transposed, of.n / pair.count, 32, std::max(bits_of(tile.b) / 8, 1));
+    }
+    return use;
 }
 
 void ask(const TensorOperation& operation) {

@@ -28,7 +28,9 @@ def _arrive(function: str) -> object:
         at = int(has_state)
         more = "".join(f", {use[index]}" for index in range(at + 1, len(use)))
         call = f"${function}({_barrier(use, at)}{more});"
-        return f"{use[0]} = {call}" if has_state else call
+        is_narrow = "cta" in use.instruction.mnemonic.split(".")
+        told = f"$narrow_arrival({_barrier(use, at)}); " if is_narrow else ""
+        return told + (f"{use[0]} = {call}" if has_state else call)
 
     return code
 

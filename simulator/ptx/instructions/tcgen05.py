@@ -150,15 +150,21 @@ def _commit(use: Use) -> str:
     if not use.groups["space"]:
         barrier = f"::simulator::shared_address($generic({barrier}))"
     mask = f"uint16_t({use[1]})" if use.groups["multicast"] else "0"
-    return f"$tensor_commit({barrier}, {mask});"
+    return f"$tensor_commit({barrier}, {mask}, {use.groups['cta']});"
 
 
 def _alloc(use: Use) -> str:
-    return f"$tensor_alloc(${'shared' if use.groups['space'] else 'generic'}({use[0]}), {use[1]});"
+    to = f"${'shared' if use.groups['space'] else 'generic'}({use[0]})"
+    return f"$tensor_alloc({to}, {use[1]}, {use.groups['cta']});"
 
 
 def _dealloc(use: Use) -> str:
     return f"$tensor_dealloc({use[0]}, {use[1]}, {use.groups['cta']});"
+
+
+def _fence(use: Use) -> str:
+    is_before = "true" if use.groups["kind"] == "before" else "false"
+    return f"::simulator::tell_tensor_fence({is_before});"
 
 
 _ALIGNED = r"\.sync\.aligned"
@@ -199,5 +205,11 @@ RULES = [
         _commit,
         _H,
     ),
-    Rule(r"tcgen05\.fence::(?:before|after)_thread_sync", ";", "values.h"),
+    Rule(
+        r"tcgen05\.fence::(?P<kind>before|after)_thread_sync",
+        lambda use: (
+            f"::simulator::tell_tensor_fence({str(use.groups['kind'] == 'before').lower()});"
+        ),
+        _H,
+    ),
 ]

@@ -624,6 +624,7 @@ extern "C" void steps_come_one_after_the_other(const float* x, float* y, int) {
 
 __global__ void __cluster_dims__(2, 1, 1) pair_that_meets(const float* x, float* y) {
     __shared__ unsigned columns;
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
     allocate_in_pair(&columns);
     y[blockIdx.x * blockDim.x + threadIdx.x] = x[threadIdx.x];
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");

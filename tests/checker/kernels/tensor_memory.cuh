@@ -17,8 +17,10 @@ DEVICE void deallocate(unsigned columns, int count) {
 }
 DEVICE void before() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
 DEVICE void after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
-DEVICE void multiply(unsigned d, const void* tile) {
-    const long long descriptor = (at(tile) & 0x3ffff) >> 4 | 1ll << 46 | 8ll << 32 | 128ll << 16;
+constexpr long long strides = 1ll << 46 | 8ll << 32 | 128ll << 16;
+DEVICE void multiply(unsigned d, const void* tile, long long strides = ::strides,
+                     unsigned instruction = ::instruction) {
+    const long long descriptor = (at(tile) & 0x3ffff) >> 4 | strides;
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, 0, 0;"
         " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %1, %2, p; }" ::"r"(d),

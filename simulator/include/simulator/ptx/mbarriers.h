@@ -7,6 +7,9 @@ namespace simulator::ptx {
 
 SIMULATOR_INLINE uint64_t* barrier_at(char* p) { return reinterpret_cast<uint64_t*>(p); }
 
+SIMULATOR_INLINE void narrow_arrival(char* p, SIMULATOR_CALLER) {
+    tell_narrow_arrival(barrier_at(p), file, line);
+}
 SIMULATOR_INLINE uint64_t mbarrier_arrive(char* p, uint32_t count = 1, SIMULATOR_CALLER) {
     return mbarrier_change(barrier_at(p), 0, count, 0, "mbarrier.arrive", file, line);
 }

@@ -13,11 +13,23 @@ using tensor_cores::Unpacking;
 
 // Under check, whether what it uses of tensor memory is under way.
 template <class... Use>
-SIMULATOR_INLINE void tell_conflict(const char* what, const char* file, int line,
+SIMULATOR_INLINE bool tell_conflict(const char* what, const char* file, int line,
                                     const Use&... use) {
 #if defined(__SANITIZE_THREAD__)
     const tensor_cores::Conflict found = tensor_cores::conflict_of(use...);
     if (found.file) tell_tensor_conflict(what, file, line, found.what, found.file, found.line);
+    return found.file;
+#else
+    return false;
+#endif
+}
+// And all that it uses.
+template <class... Use>
+SIMULATOR_INLINE void tell_use(const char* what, const char* file, int line, const Use&... use) {
+#if defined(__SANITIZE_THREAD__)
+    tensor_cores::TensorUse all = tensor_cores::use_of(use...);
+    all.is_told = tell_conflict(what, file, line, use...);
+    tell_tensor_use(all);
 #endif
 }
 
@@ -35,8 +47,12 @@ inline tensor_cores::Allocation columns(uint32_t address, uint32_t count,
 }
 
 // The address of the columns is written to shared memory.
-inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
+inline void tensor_alloc(char* to, uint32_t count, int blocks, SIMULATOR_CALLER) {
     const char* what = "tcgen05.alloc";
+    if (current->rank % 32 == 0) {
+        tell_cta_group(blocks, what, file, line);
+        if (blocks == 2) tell_pair_columns(what, file, line);
+    }
     for (;;) {
         const auto mine = columns(0, count, tensor_cores::allocate, what, file, line);
         if (mine.is_granted) {
@@ -53,7 +69,8 @@ inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
 // blocks: that free it together, with a cta_group of 2.
 inline void tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULATOR_CALLER) {
     if (current->rank % 32 == 0) {
-        if (blocks == 2) tell_pair_dealloc(file, line);
+        tell_cta_group(blocks, "tcgen05.dealloc", file, line);
+        if (blocks == 2) tell_pair_columns("tcgen05.dealloc", file, line);
         tell_conflict("tcgen05.dealloc", file, line, address, count);
         tell_tensor_columns(address & 0xffff, true, file, line);
     }
@@ -76,7 +93,7 @@ template <int count>
 void tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
                  void* const (&registers)[count], SIMULATOR_CALLER) {
     const tensor_cores::TensorAccess access{shape, false, is_packed, address, split, file, line};
-    if (current->rank % 32 == 0) tell_conflict("tcgen05.ld", file, line, access, count);
+    if (current->rank % 32 == 0) tell_use("tcgen05.ld", file, line, access, count);
     tensor_cores::ask(access, registers, count);
     if (!late) tensor_wait(false, file, line);
 }
@@ -86,20 +103,23 @@ void tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
     void* registers[count];
     for (int i = 0; i < count; i++) registers[i] = const_cast<uint32_t*>(&values[i]);
     const tensor_cores::TensorAccess access{shape, true, is_packed, address, split, file, line};
-    if (current->rank % 32 == 0) tell_conflict("tcgen05.st", file, line, access, count);
+    if (current->rank % 32 == 0) tell_use("tcgen05.st", file, line, access, count);
     tensor_cores::ask(access, registers, count);
 }
 
 inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
     operation.file = file;
     operation.line = line;
-    tell_conflict(tensor_cores::name_of(operation), file, line, operation);
+    const char* what = tensor_cores::name_of(operation);
+    tell_cta_group(operation.blocks, what, file, line);
+    tell_use(what, file, line, operation);
     tensor_cores::ask(operation);
 }
 
 // The barrier at this address of shared memory, or at the same place in each block of a mask, is
 // told of one arrival.
-inline void tensor_commit(uint32_t barrier, uint32_t mask) {
+inline void tensor_commit(uint32_t barrier, uint32_t mask, int blocks, SIMULATOR_CALLER) {
+    tell_cta_group(blocks, "tcgen05.commit", file, line);
     BulkCopy done = tensor_cores::completion();
     const auto tell = [&](uint32_t address) {
         done.barrier = barrier_at(shared(address));

@@ -1,0 +1,163 @@
+// What goes wrong with tensor memory: who uses its columns when, which matrices in shared memory
+// its operations read until somebody has waited for them, and the fences and barriers around them.
+#pragma once
+#include "../include/simulator/tensor_memory.h"
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+using tensor_cores::ColumnRange;
+using tensor_cores::TensorUse;
+
+// The other block may not have begun yet, or free what this one still uses.
+void Asynchronous::pair_columns(const char* what, const char* file, int line) {
+    if (simulator::cluster_barriers(*recorder.block) != of_block().cluster_barriers) return;
+    Finding* const told =
+        say("missing cluster barrier",
+            "two blocks share this tensor memory, and they have come to no barrier of the cluster "
+            "since they began",
+            site_of(what, file, line));
+    if (told) told->severity = Severity::Note;
+}
+
+void Asynchronous::cta_group(int blocks, const char* what, const char* file, int line) {
+    OfBlock& of = of_block();
+    const Site& at = site_of(what, file, line);
+    if (!of.cta_group) of.cta_group = blocks, of.said_group = &at;
+    if (of.cta_group == blocks) return;
+    say("cta_group",
+        text("it says cta_group::%d, and another of the kernel's instructions on tensor memory "
+             "says cta_group::%d: all of them say the same",
+             blocks, of.cta_group),
+        at, of.said_group, of.said_group->what);
+}
+
+void Asynchronous::tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
+    auto& all = of_block().tensor_columns;
+    if (is_freed)
+        all.erase(first);
+    else
+        all[first] = &site_of("tcgen05.alloc", file, line);
+}
+
+void Asynchronous::tensor_conflict(const char* what, const char* file, int line, const char* other,
+                                   const char* other_file, int other_line) {
+    say("tensor memory in use",
+        text("%s uses columns of a %s that nobody has waited for", what, other),
+        site_of(what, file, line), &site_of(other, other_file, other_line), other);
+}
+
+void Asynchronous::tensor_fence(bool is_before) {
+    Mine& it = mine();
+    (is_before ? it.fenced_before : it.fenced_after) = ++tensor_time;
+}
+
+void Asynchronous::tensor_use(const TensorUse& use) {
+    Site& asked = site_of(use.what, use.file, use.line);
+    order_columns(use, asked);
+    if (use.is_access) return;
+    Mine& it = mine();
+    it.tensor_operations++;
+    if (!use.matrix_count) return;
+    Reads reading{{}, it.tensor_operations, begin(asked, nullptr), &asked};
+    for (int i = 0; i < use.matrix_count; i++) {
+        const tensor_cores::SharedMatrix& of = use.matrices[i];
+        read_matrix(*of.block, of.descriptor, of.is_transposed, 0, of.lines, of.row_bytes,
+                    of.element_bytes, reading, asked);
+    }
+    it.tensor_reads.push_back(std::move(reading));
+}
+
+// tcgen05.commit: somebody knows that the first operations of a thread are done.
+void Asynchronous::tensor_done(const BulkCopy& completion) {
+    const auto found = blocks.find(reinterpret_cast<const Block*>(completion.from));
+    if (found == blocks.end()) return;
+    auto& all = found->second.threads[unsigned(completion.words[0])].tensor_reads;
+    while (!all.empty() && all.front().group <= completion.words[1]) {
+        for (const Range& range : all.front().ranges)
+            reads.clear(range.begin, range.bytes, all.front().id);
+        end(all.front().id);
+        all.pop_front();
+    }
+}
+
+// tcgen05.fence: between an access of one warp and what another does with the same columns there
+// are a fence of the one, a barrier, and a fence of the other. What is told here is certain: there
+// was no such fence at all since then. Products and copies are fenced by their commit.
+void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
+    const Block* const me = recorder.block;
+    const unsigned rank = me->rank;
+    const uint32_t now = ++tensor_time, fenced = mine().fenced_after;
+    const auto look = [&](const ColumnUse& before) {
+        if (!before.time || use.is_told ||
+            (before.block == me && before.thread / warp_size == rank / warp_size))
+            return true;
+        if (!use.is_access && !before.is_access) return true;  // operations come in their order
+        const auto of = blocks.find(before.block);
+        if (of == blocks.end()) return true;
+        if (before.is_access) {
+            const auto thread = of->second.threads.find(before.thread);
+            if (thread == of->second.threads.end()) return true;
+            if (thread->second.fenced_before < before.time) {
+                say("missing tcgen05 fence",
+                    text("%s uses columns that another warp has used by %s, and that warp has "
+                         "executed no tcgen05.fence::before_thread_sync since",
+                         use.what, before.site->what),
+                    at, before.site, before.site->what, before.thread);
+                return false;
+            }
+        }
+        if (fenced > before.time) return true;
+        say("missing tcgen05 fence",
+            text("%s uses columns that another warp has used by %s, and no "
+                 "tcgen05.fence::after_thread_sync of this thread has followed",
+                 use.what, before.site->what),
+            at, before.site, before.site->what, before.thread);
+        return false;
+    };
+    const unsigned quarter = rank / warp_size % 4;
+    for (int i = 0; i < use.block_count; i++) {
+        const auto of = blocks.find(use.blocks[i]);
+        if (of == blocks.end()) continue;
+        if (!of->second.columns) of->second.columns = std::make_unique<Columns>();
+        Columns& columns = *of->second.columns;
+        const auto for_each = [&](const ColumnRange& range, auto visit) {
+            for (unsigned q = 0; q < 4; q++)
+                for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
+                    if ((!use.is_access || q == quarter) && !visit(q, c)) return;
+        };
+        const ColumnUse mine_now{now, me, rank, &at, use.is_access};
+        for (int k = 0; k < use.written_count; k++) {
+            for_each(use.written[k], [&](unsigned q, uint32_t c) {
+                return look(columns.writes[q][c]) && look(columns.reads[q][c]);
+            });
+            for_each(use.written[k], [&](unsigned q, uint32_t c) {
+                columns.writes[q][c] = mine_now;
+                columns.reads[q][c] = {};
+                return true;
+            });
+        }
+        for (int k = 0; k < use.read_count; k++) {
+            for_each(
+                use.read[k], [&](unsigned q, uint32_t c) { return look(columns.writes[q][c]); });
+            for_each(use.read[k], [&](unsigned q, uint32_t c) {
+                columns.reads[q][c] = mine_now;
+                return true;
+            });
+        }
+    }
+}
+
+void Asynchronous::narrow_arrival(const uint64_t* barrier, const char* file, int line) {
+    const auto found = mbarriers.find(barrier);
+    if (found == mbarriers.end() || found->second.of == recorder.block) return;
+    say("mbarrier scope",
+        "it arrives at a barrier of another block with the scope .cta: what it has done before is "
+        "not released to that block",
+        site_of("mbarrier.arrive", file, line), found->second.init, "mbarrier.init",
+        found->second.thread);
+}
+
+}  // namespace
+}  // namespace simulator
