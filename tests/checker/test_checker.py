@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from checked import FOLDER, checked, kernels, kinds
-from op_cases import BEST, CASES, Calls, Case, module_of, outcome
+from op_cases import BEST, CASES, Calls, Case, module_of, mostly_slow, outcome
 
 import lab
 from jitloader import building
@@ -101,7 +101,7 @@ def test_every_function_is_planted_or_correct():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", mostly_slow(CASES), ids=str)
 def test_nothing_is_found_in_our_own_kernels(case, dtype):
     compile_checks(case.op.name)
     for shape in SHAPES:
@@ -122,7 +122,7 @@ def test_nothing_is_found_in_our_own_kernels_of_wide_rows(case, order):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", MOVERS, ids=str)
+@pytest.mark.parametrize("case", mostly_slow(MOVERS), ids=str)
 def test_the_fastest_version_moves_what_it_must(case, dtype):
     """Each input once and each output once, and no more than 5% besides: saved statistics, sums."""
     report = lab.check(case.ours, **case.inputs(32, 4096, dtype), sample_threads=1 << 30)
@@ -131,7 +131,7 @@ def test_the_fastest_version_moves_what_it_must(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", MOVERS, ids=str)
+@pytest.mark.parametrize("case", mostly_slow(MOVERS), ids=str)
 def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
     """Forward as it is recorded, and backward: as above, but for the partial sums of a weight's.
 

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -169,6 +169,15 @@ CASES = [
     for options in op.options
 ]
 BEST = [case for case in CASES if case.version == module_of(case.op.name).VERSIONS[-1]]
+QUICK = ("square", "relu", "reduce_sum", "softmax")
+
+
+def mostly_slow(cases: Iterable[Case | str]) -> list:
+    """Parameters of a test that builds much for each op: `make test` takes it with a few ops, and
+    `make test-all` with the others.
+    """
+    names = [(it, it if isinstance(it, str) else it.op.name) for it in cases]
+    return [pytest.param(it, marks=[pytest.mark.slow] * (name not in QUICK)) for it, name in names]
 
 
 def skip_unless_free(needed: int) -> None:

@@ -203,6 +203,7 @@ def test_an_edit_compiles_the_kernels_that_are_launched(files, runtime):
     ]
 
 
+@pytest.mark.slow
 def test_the_first_build_compiles_the_kernels_that_are_launched(files, runtime):
     source, _ = files
     source.write_text(SOURCE.replace("VALUE", "1") + MORE)
@@ -212,6 +213,7 @@ def test_the_first_build_compiles_the_kernels_that_are_launched(files, runtime):
     assert json.loads(output_of(code)) == [*calls, True, [str(source), line]]
 
 
+@pytest.mark.slow
 def test_another_process_opens_the_kernels_that_one_has_compiled(files, runtime, own):
     files[0].write_text(SOURCE.replace("VALUE", "1") + MORE)
     code = begin(files, runtime) + "call(load(), torch.float)\nbackground.stop()\n"

@@ -139,6 +139,7 @@ def test_a_build_that_others_could_have_replaced_is_built_again(own, part, capfd
     assert load(f"{name}.cu").at(0).answer() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_in", ["the environment", "the process"])
 def test_a_relative_cache_folder_stays_where_it_was_named(tmp_path, cache, monkeypatch, set_in):
     """Also for a child process, whose working directory is another."""

@@ -131,6 +131,7 @@ def test_the_default_target_is_that_of_the_process_that_unpickles(monkeypatch):
     assert pickle.loads(default).target == "cpu"
 
 
+@pytest.mark.slow
 def test_workers_that_are_spawned_get_modules_with_kernels():
     write(
         "spawns.py",

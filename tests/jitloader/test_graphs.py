@@ -106,6 +106,7 @@ def breaks(kernel: jitload.Kernel) -> None:
         kernel.reload()
 
 
+@pytest.mark.slow
 def test_a_graph_keeps_its_build_through_edits_good_and_broken(kernel, x):
     first = kernel.forward(x)
     edit(3)

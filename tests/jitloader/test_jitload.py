@@ -798,6 +798,7 @@ def test_a_compiled_function_picks_the_new_build_up_more_often_than_dynamo_recom
         assert torch.autograd.grad(y.sum(), x)[0].tolist() == [factor + 1] * 2
 
 
+@pytest.mark.slow
 def test_a_compiled_function_raises_the_error_of_a_broken_build():
     kernel = differentiable("compiled_broken")
     compiled = torch.compile(lambda x: kernel.twice(x) + 1, backend="aot_eager")

@@ -604,6 +604,7 @@ def test_the_instruments_take_a_launch():
     assert table["time_us"][0] > 0
 
 
+@pytest.mark.slow
 def test_compiled_code_launches_too():
     kernel = load(write("compiled.cu", ADD))
 

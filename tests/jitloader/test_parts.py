@@ -339,6 +339,7 @@ def test_an_error_in_what_was_called_before_is_raised_at_once(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
+@pytest.mark.slow
 def test_an_error_in_what_was_not_called_is_told_at_the_next_call(scene):
     scene.edit()
     kernel = scene.load()

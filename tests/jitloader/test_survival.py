@@ -181,7 +181,10 @@ LOADER = """
 """
 
 
-@pytest.mark.parametrize(("method", "before"), [("fork", True), ("fork", False), ("spawn", True)])
+@pytest.mark.parametrize(
+    ("method", "before"),
+    [("fork", True), ("fork", False), pytest.param("spawn", True, marks=pytest.mark.slow)],
+)
 def test_workers_of_a_data_loader_run_kernels(own, method, before):
     write(
         "worker.cu",

@@ -110,6 +110,7 @@ def test_a_formula_of_the_users_is_shown_between_frames_that_are_not():
     assert not {"jitload.py", "gradients.py"} & files_shown(lines)
 
 
+@pytest.mark.slow
 def test_development_mode_shows_all_frames():
     write("add.cu", ADD)
     path = write("script.py", CALLS[0].values[0])
@@ -136,7 +137,14 @@ INTERRUPTED = """
 """
 
 
-@pytest.mark.parametrize("shell", ["python", "ipython", "python -m jitload build"])
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "python",
+        pytest.param("ipython", marks=pytest.mark.slow),
+        pytest.param("python -m jitload build", marks=pytest.mark.slow),
+    ],
+)
 def test_a_build_that_is_stopped_says_so_in_one_line(tmp_path, shell, monkeypatch):
     """Which ends plain Python as an interrupt does, so that loops of a shell end, too."""
     write("slow.cpp", "#include <torch/extension.h>\nint x;")

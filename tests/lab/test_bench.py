@@ -88,6 +88,7 @@ def where(_: int) -> str:
     return os.environ["CUDA_VISIBLE_DEVICES"]
 
 
+@pytest.mark.slow
 def test_gpus_share_the_work_and_each_process_sees_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with compiling.processes(1) as pool:
@@ -322,6 +323,7 @@ def test_the_table_has_one_order_whatever_the_order_of_the_runs(tmp_path: Path):
 # ---- what is written
 
 
+@pytest.mark.slow
 def test_the_readme_gets_its_totals_between_the_markers(csv: Path):
     report.write(csv)
     text = (csv.parent.parent / "README.md").read_text()
@@ -344,6 +346,7 @@ def test_the_readme_gets_its_totals_between_the_markers(csv: Path):
     assert (csv.parent.parent / "README.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_part_that_is_measured_again_is_told_from_the_rest(csv: Path):
     old = {"run": "2030-01-02 by 09:00"}
     join(csv, lines_of(["layer_norm"], **old))
@@ -375,6 +378,7 @@ def test_a_part_that_is_measured_again_is_told_from_the_rest(csv: Path):
     assert figure.get_supxlabel().endswith("cold L2, 3 runs, the last 2030-01-09 10:00 UTC")
 
 
+@pytest.mark.slow
 def test_the_page_and_its_pictures(csv: Path):
     paths = report.write(csv)
     assert all(path.is_file() for path in paths)

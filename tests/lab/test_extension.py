@@ -212,6 +212,7 @@ def test_an_interrupted_build_is_started_anew_by_the_next_cell(notebook, monkeyp
     assert notebook["result"] == 2
 
 
+@pytest.mark.slow
 def test_a_compiled_function_runs_the_new_build(notebook):
     notebook.run("%%cu scale -DFACTOR=2\n" + textwrap.dedent(SCALE + "// ---- binding" + BINDING))
     notebook.run("""

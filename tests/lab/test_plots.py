@@ -7,6 +7,7 @@ import matplotlib.figure
 import pandas
 import pytest
 import torch
+from op_cases import mostly_slow
 from tables import SHAPES, as_if
 
 import jitload
@@ -313,7 +314,7 @@ def test_histogram_bins():
     }
 
 
-@pytest.mark.parametrize("op", reference.OPS)
+@pytest.mark.parametrize("op", mostly_slow(reference.OPS), ids=str)
 def test_every_op_has_its_figures(op):
     """Also where all errors are 0, and where a result is a single number."""
     lab.plot_error(op, shape=(4, 40), dtypes=["float32"])

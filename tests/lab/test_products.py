@@ -486,6 +486,7 @@ def csv(tmp_path: Path) -> Path:
     return tmp_path / "docs" / "bench.csv"
 
 
+@pytest.mark.slow
 def test_a_run_of_products_alone_has_its_page(csv):
     join(csv, lines())
     assert len(read(csv)) == len(lines())

@@ -62,6 +62,7 @@ def test_a_file_gets_nothing(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.usefixtures("forked_kernels")
 def test_a_notebook_shows_a_widget_and_loses_it(fail):

@@ -398,6 +398,7 @@ def test_masks_that_only_a_tensor_could_say_are_refused():
         backends.CHOSEN["attention"](Q[..., :4, :], K, V, causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", MASKS, ids=str)
 def test_flex_attention_sees_what_ours_sees(options, monkeypatch):

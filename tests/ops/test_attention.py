@@ -121,6 +121,7 @@ def test_scale(version: str):
         check(inputs, version, scale=scale)
 
 
+@pytest.mark.slow
 @each_mask
 @pytest.mark.parametrize("cols", [64, 128, 256])
 def test_several_blocks_share_keys(cols: int, mask: dict):

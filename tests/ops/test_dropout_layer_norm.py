@@ -194,6 +194,7 @@ def test_forward_and_backward_draw_the_same():
     assert torch.equal(got["dx"] == 0, got["y1"] == 0)
 
 
+@pytest.mark.slow
 def test_compiled_it_draws_anew():
     def op(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         return dropout_layer_norm(x, residual, x[0], x[0], p=0.5)

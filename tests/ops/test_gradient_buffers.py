@@ -128,6 +128,7 @@ def test_what_is_there_stays(case: Case):
     assert torch.equal(whole, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @each_best
 def test_compiled(case: Case, backend: str):
@@ -152,6 +153,7 @@ def test_autocast_leaves_the_buffer_alone(case: Case):
     assert all(y.dtype == torch.bfloat16 for y in results)
 
 
+@pytest.mark.slow
 @each_norm
 def test_opcheck(case: Case):
     """The op below: it writes to its buffers and to nothing else, and its fake is right."""

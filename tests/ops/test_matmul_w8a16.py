@@ -72,6 +72,7 @@ def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int
     check(drawn(*shape, groups, dtype), version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "units", "cols", "dtype"),
     [(500, 6404, 272, torch.bfloat16), (400, 12700, 144, torch.float16)],
@@ -83,6 +84,7 @@ def test_tiles_of_256_rows(rows: int, units: int, cols: int, dtype: torch.dtype)
     check(drawn(rows, units, cols, dtype=dtype), "wgmma")
 
 
+@pytest.mark.slow
 def test_tiles_of_256_rows_have_exact_weights():
     """With scales of groups each weight is rounded first: what is left of 127 / 3 - 126 / 3 is then
     wrong."""

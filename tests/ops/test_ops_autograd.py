@@ -14,6 +14,7 @@ from op_cases import (
     by_name,
     has_second_derivative,
     module_of,
+    mostly_slow,
     outcome,
 )
 from torch import Tensor
@@ -181,7 +182,7 @@ def opcheck_each(case: Case) -> set[str]:
     return {operator._opname for operator, _ in calls.noted}
 
 
-@pytest.mark.parametrize("name", reference.OPS)
+@pytest.mark.parametrize("name", mostly_slow(reference.OPS), ids=str)
 def test_opcheck(name: str):
     """The naive version and the best one call between them all that the kernel exports."""
     module = module_of(name)
@@ -201,7 +202,7 @@ def test_opcheck_without_a_scale():
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@each_best
+@pytest.mark.parametrize("case", mostly_slow(BEST), ids=str)
 def test_compiles_without_a_graph_break(case: Case, dynamic: bool):
     op = getattr(module_of(case.op.name), case.op.name)
 
@@ -219,6 +220,7 @@ def test_compiles_without_a_graph_break(case: Case, dynamic: bool):
             assert torch.equal(got[name], want[name]), name
 
 
+@pytest.mark.slow
 def test_compiles_with_inductor():
     ops = {name: getattr(module_of(name), name) for name in reference.OPS}
 

@@ -250,6 +250,7 @@ def test_activations_computed_again_see_the_same_masks():
             assert error(got, want[name]) < 1e-5, name
 
 
+@pytest.mark.slow
 @each_config
 def test_compiled_as_one_graph(config: Config):
     model, traced = decoder(config, ours=True), decoder(config, ours=True)
@@ -396,6 +397,7 @@ def test_all_kernels_run_where_the_model_is():
     assert not [kernel.name for kernel in launched if kernel.device != 1]
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_told():
     with pytest.raises(RuntimeError, match="torchrun: exit status"):
         train.launch("--setting", "tiny", "--heads", 7, processes=1)

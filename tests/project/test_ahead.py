@@ -86,6 +86,7 @@ def ninjas(tmp_path, monkeypatch) -> Path:
     return log
 
 
+@pytest.mark.slow
 def test_the_first_kernel_is_built_first_and_the_others_at_the_lowest_priority(
     tmp_path, own, ninjas, monkeypatch
 ):

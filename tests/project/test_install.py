@@ -155,6 +155,7 @@ USED = """
 """
 
 
+@pytest.mark.slow
 def test_each_folder_means_its_own_kernels_and_reference(environment, cache, tmp_path):
     """From its subfolders too, and whatever the working directory becomes."""
     one, other = tmp_path / "one of mine ü", tmp_path / "other"
@@ -181,6 +182,7 @@ def test_each_folder_means_its_own_kernels_and_reference(environment, cache, tmp
     assert said == f"{[0.0, 1.0, 8.0]} {[0.0, 1.0, 8.0]}\n"
 
 
+@pytest.mark.slow
 def test_outside_of_all_folders_a_repository_has_its_own_names(environment, cache, tmp_path):
     (tmp_path / "reference.py").write_text("mine = True\n")
     (tmp_path / "twice.cu").write_text(

@@ -202,6 +202,7 @@ def test_a_new_op_says_what_its_author_has_to_know(project):
         assert word in second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_functions_of_mathematics_are_those_of_float_and_double_alike(gelu, dtype):
     """As the scaffold says: in float as good as float, in double as good as double."""
@@ -249,6 +250,7 @@ def test_a_name_that_is_none(name, tmp_path):
         scaffold.scaffold(name, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_new_op_goes_into_the_folder_of_its_family(project):
     """Into one that is named, or is new; not among the headers, nor deeper."""
     for folder, name in (("norms", "family_named"), ("poolings", "family_new")):

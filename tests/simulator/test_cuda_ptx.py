@@ -28,6 +28,7 @@ def on_simulator_alone(kernels):
         pytest.skip("it would hang, or means nothing there")
 
 
+@pytest.mark.slow
 def test_one_instruction_each(kernels):
     a, b, lane = 0x01234567, 0x89ABCDEF - (1 << 32), 5
     y = kernels.zeros(64)
@@ -140,6 +141,7 @@ NOT_KNOWN = r"tcgen05|multimem|clusterlaunchcontrol|cta_group::2|tile::(gather4|
 NOT_KNOWN += r"|tensormap\.|sync_restrict|st\.bulk|%current_graph_exec|: exit"
 
 
+@pytest.mark.slow
 def test_all_of_its_instructions_but_these_are_known():
     generated = machine.cccl()[0] / "cuda/__ptx/instructions/generated"
     refused = []

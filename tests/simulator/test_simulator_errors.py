@@ -237,6 +237,7 @@ def sums_here(seed: int) -> bool:
     return sums(jitload.load(str(SOURCE), name="test_errors", target="cpu"), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_the_number_of_workers(threads):
     code = f"""

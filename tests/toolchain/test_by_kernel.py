@@ -155,6 +155,7 @@ def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path)
     assert by_kernel.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
 def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
     source, broken = tmp_path / "some.cu", tmp_path / "broken.cu"

@@ -257,6 +257,7 @@ def missing() -> str:
     return "" if machine.cuda_home() else "no nvcc"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.usefixtures("in_scratch")
 def test_builds_are_shown_and_compared(monkeypatch):
