@@ -282,9 +282,7 @@ SIMULATOR_CHECK bool simulator_check_region(uintptr_t address, uintptr_t* begin,
 // The n-th of the running block's shared arrays.
 SIMULATOR_CHECK uintptr_t simulator_check_shared(unsigned n) {
     for (const simulator::Region& region : simulator::recorder.regions)
-        if (region.is_shared() && region.is_alive() &&
-            simulator::recorder.asynchronous.is_own(region) && n-- == 0)
-            return region.begin;
+        if (region.is_shared() && region.is_alive() && n-- == 0) return region.begin;
     return 0;
 }
 

@@ -95,8 +95,10 @@ class Tracer : public Stepper {
             extent = begun.launch->block;
             stride = it.said.size() * warp_size;
             of = &it;
+            // A block's shared memory is known when it begins: what another has not claimed.
             for (unsigned n = 0; const uintptr_t at = simulator_check_shared(n); n++)
-                if (const int number = recording.region_of(at); number >= 0)
+                if (const int number = recording.region_of(at);
+                    number >= 0 && recording.regions[number].block < 0)
                     recording.regions[number].block = it.slot;
             if (is_recording()) begin_recording(), next_round();
         }
