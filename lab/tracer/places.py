@@ -20,6 +20,7 @@ from elftools.dwarf.dwarf_expr import DWARFExprParser
 from elftools.elf.elffile import ELFFile
 
 CALL = 5  # bytes of the call
+ARGUMENTS_ON_STACK = 0x2E  # DW_CFA_GNU_args_size
 LARGEST = 4096  # bytes of a variable that is recorded
 
 # As simulator/tracer/recording.h has them.
@@ -162,6 +163,8 @@ class Places:
         if at < 0:
             return None
         rule = None
+        said = entries[at].instructions  # of arguments on the stack pyelftools knows nothing
+        said[:] = [it for it in said if int(it.opcode) != ARGUMENTS_ON_STACK]
         for row in entries[at].get_decoded().table:
             if row["pc"] > pc:
                 break
