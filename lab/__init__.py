@@ -45,7 +45,7 @@ own ops:
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
 worked for another process, too, and the captions of figures repeat both. Without a GPU tables name
-the clock, the CPU simulator's or the CPU's own; figures show the bytes that kernels fetch instead.
+the clock, the CPU simulator's or the CPU's own; figures show predicted times, named so, instead.
 
 The lab has rooms. Each uses those before it in this list, and none behind it:
 

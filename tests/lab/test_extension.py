@@ -872,7 +872,7 @@ def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     assert list(table["clock"]) == ["CPU simulator", "CPU"]
     assert (table["max_ulp"] < 4).all()
     assert table["bytes_fetched"][0] == table["bytes"][0]
-    assert [axes.get_title("left") for axes in figure.axes][1:] == ["bytes fetched"]
+    assert [axes.get_title("left") for axes in figure.axes][1:] == ["predicted time"]
 
 
 def test_a_name_that_is_no_kernels_is_not_replaced(notebook):

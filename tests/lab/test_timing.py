@@ -83,7 +83,8 @@ def test_pytorchs_own_time_is_not_called_the_simulators_nor_drawn_beside_it(simu
     assert table[["gb_per_s", "percent_of_copy"]].isna().all(axis=None)
     assert table.attrs["clock"] == "CPU simulator and CPU"
     figure = lab.plot_calls(table, "ones")
-    assert [axes.get_xlabel() for axes in figure.axes] == ["bytes fetched / least bytes"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["predicted time (µs), 90% interval"]
+    assert "predicted by lab.predict for H200" in figure.get_supxlabel()
     assert [bar.get_width() > 0 for bar in figure.axes[0].patches] == [True, False]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["mine", "torch"]
 
