@@ -171,6 +171,8 @@ class Tracer : public Stepper {
     // The running thread touches memory.
     void touch(uintptr_t address, size_t size, Touched how) {
         if (!is_on || !runs_traced()) return;
+        // Before its first thread begins, a block has the rank that another block left.
+        if (of->running->rank >= of->threads.size()) return;
         settle();
         const TracedThread& thread = of->threads[of->running->rank];
         if (!thread.frames.empty()) see(*thread.frames.back().place, address, size, how);

@@ -125,6 +125,18 @@ def test_several_blocks_have_steps_of_their_own(kernels):
     assert sorted(report.trace(number).blocks) == [(0, 0, 0), (1, 0, 0)]
 
 
+def test_a_block_is_traced_after_others_have_ended(kernels, tmp_path):
+    (tmp_path / "large.cu").write_text(
+        "__global__ void large(float* x) { x[threadIdx.x] = threadIdx.x; }\n"
+    )
+    large = jitload.load(tmp_path / "large.cu", target="cpu").large
+    for _ in range(3):
+        lab.check(large[4, 128], torch.zeros(128))
+        trace = traced(kernels, "wrong_index")
+        assert trace.steps > 0
+        assert not any(it["title"].startswith("illegal") for it in trace.findings())
+
+
 def test_a_long_run_is_cut_and_says_so(kernels):
     whole = traced(kernels, "off_by_one")
     line = LINES["off_by_one"]
