@@ -40,13 +40,13 @@ class Places:
             if not place[1] and site["line"]:  # an instruction that tells of itself
                 place = self.users_file(site["file"]) or site["file"], site["line"], ""
             self.callers.append(self._caller(frames, place))
-            self.sites.append((place[0], self._instruction(*place[:2]), place[2]))
+            self.sites.append((place[0], self.instruction(*place[:2]), place[2]))
 
     def _caller(self, frames: list[symbols.Frame], place: tuple[str, int, str]) -> tuple[str, int]:
         users = [(file, it.line) for it in frames if (file := self.users_file(it.file)) is not None]
         return users[-1] if users and users[-1] != place[:2] else ("", 0)
 
-    def _instruction(self, file: str, line: int) -> int:
+    def instruction(self, file: str, line: int) -> int:
         """Of a line of an asm statement's operands, that of its first instruction."""
         lines = self._lines(file)
         if not 0 < line <= len(lines) or not re.match(

@@ -336,6 +336,10 @@ class Report:
         """
         return lab.trace(self, finding=finding, **options)
 
+    def told_line(self, file: str, line: int) -> int:
+        """The line that findings name for one of a statement's: of inline PTX the instruction's."""
+        return self._places.instruction(file, line)
+
     def layout_of(self, region: dict[str, Any]) -> Layout | None:
         """How the elements of memory lie that is a tensor or an array, by its name and bytes."""
         return self._elements.layout(region)

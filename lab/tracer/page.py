@@ -78,7 +78,11 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
         "scopes": list(scopes),
         "variables": trace.variables,
         "types": trace.types,
-        "words": [short(word) for word in trace.words],
+        "words": [short(_PRODUCT.sub(r"\1", word)) for word in trace.words],
+        "products": {number: it for number, it in enumerate(map(_product, trace.words)) if it},
+        "mbarriers": [
+            trace.pointer(it) for it in np.unique(trace.tables["barriers"]["barrier"]).tolist()
+        ],
         "regions": [_region(trace, number) for number in range(len(trace.regions))],
         "findings": trace.findings(),
         "leftOut": trace.left_out,
@@ -86,6 +90,44 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
     }
     raw = b"".join(column.tobytes() + bytes(-column.nbytes % 8) for column in columns.values())
     return facts, base64.b64encode(zlib.compress(raw, 6)).decode()
+
+
+# A product of tensor cores among the words: its shape, and the types of A and D, as
+# simulator/checker/products.h numbers them.
+_PRODUCT = re.compile(r"^(\S+) m(\d+)n(\d+)k(\d+) (\d+) (\d+)(?= at )")
+_TYPES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "f64", "s8", "u8", "s4", "u4", "b1", "f32", "s32")
+_TYPES += ("e2m3", "e3m2", "e2m1", "e2m1")
+_BITS = (16, 16, 32, 8, 8, 64, 8, 8, 4, 4, 1, 32, 32, 8, 8, 8, 4)
+
+
+def _product(word: str) -> dict[str, Any] | None:
+    """Shape and types of a product: m, n, k, the bits of an element of A, its type and D's."""
+    if (found := _PRODUCT.match(word)) is None:
+        return None
+    m, n, k, a, d = map(int, found.groups()[1:])
+    return {"m": m, "n": n, "k": k, "bits": _BITS[a], "a": _TYPES[a], "d": _TYPES[d]}
+
+
+def _flights(trace: Trace) -> dict[str, np.ndarray]:
+    """What is in flight, by warp: from, until, and how often; and the changes of mbarriers."""
+    it, changes = trace.tables["flights"], trace.tables["barriers"]
+    key = np.stack([it["round"], it["until"], it["thread"] // np.uint32(32), it["word"]], 1)
+    found, counts = np.unique(key.astype("u4"), axis=0, return_counts=True)
+    return {
+        "fRound": found[:, 0],
+        "fUntil": np.minimum(found[:, 1], np.uint32(trace.steps)),
+        "fWarp": found[:, 2],
+        "fWord": found[:, 3],
+        "fCount": counts.astype("u4"),
+        "mRound": changes["round"],
+        "mBarrier": np.unique(changes["barrier"], return_inverse=True)[1].ravel().astype("u4"),
+        "mThread": changes["thread"],
+        "mWord": changes["word"],
+        "mArriving": changes["arriving"],
+        "mBytes": changes["bytes"].astype("i4"),
+        "mEnded": changes["has_ended"],
+        "mInit": changes["is_init"],
+    }
 
 
 def _columns(trace: Trace) -> dict[str, np.ndarray]:
@@ -129,6 +171,7 @@ def _columns(trace: Trace) -> dict[str, np.ndarray]:
         "wWarp": waits["warp"],
         "wWord": waits["word"],
         "wLanes": waits["lanes"],
+        **_flights(trace),
         "bRegion": before["region"],
         "bOffset": before["offset"],
         "bSize": before["size"],
@@ -160,6 +203,9 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
         said = _dynamic_type(trace) if region["shared"] else ""
         kind = KINDS.get(said, "f" if size in (4, 8) else "u")
         shape = [region["size"] // max(size, 1)]
+    barriers = trace.tables["barriers"]["barrier"]
+    if np.any((barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])):
+        kind = "u"
     if size > 8 or size not in (1, 2, 4, 8):
         kind, shape = "u", [region["size"] // 4]
         size = 4

@@ -145,7 +145,7 @@ def _of_finding(
     ends = windows.ends_of(row)
     blocks = list(dict.fromkeys(end["block"] for end in ends if "block" in end)) or [row["block"]]
     window = replace(window, blocks=indices_of(blocks, tuple(grid)))
-    lines = tuple(end["line"] for end in ends)
+    lines = windows.lines_to_watch(report, ends)
     recorded, again = record(replace(window, spans=NEVER, lines=lines))
     _launch(recorded, window)
     # In another order of threads the same mistake may show between others.
@@ -155,7 +155,7 @@ def _of_finding(
     for end in windows.ends_of(found):
         if end.get("block") in blocks:
             thread = blocks.index(end["block"]) * stride + end["thread"]
-            steps.append(windows.rounds_of(recorded, end, thread, found))
+            steps.append(windows.rounds_of(recorded, again, end, thread, found["address"]))
         else:
             steps.append([])
     opened = recorded.tables["opened"]["number"] if len(blocks) == 1 else ()

@@ -54,7 +54,7 @@ async function main() {
         byId("access").textContent = "next access of " + data.elementName(region, cell);
     };
     const panels = [new WarpLanes(data, go), new Source(data, choose), new Locals(data),
-        new Memory(data, go, chooseCell)];
+        new Memory(data, go, chooseCell), new Fragments(data)];
 
     function draw() {
         byId("slider").value = state.step;

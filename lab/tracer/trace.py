@@ -171,15 +171,17 @@ class Trace:
             if at and declared <= line and self.types[kind][3:] != [[]]:  # a struct of nothing
                 size = self.types[kind][1]
                 data = self.bytes[where[at - 1] : where[at - 1] + size].tobytes()
-                found[name] = value_of(data, kind, self.types, self._pointer)
+                found[name] = value_of(data, kind, self.types, self.pointer)
         return found
 
-    def _pointer(self, address: int, size: int) -> str:
-        for region in self.regions:
-            offset = address - region["begin"]
-            if 0 <= offset <= region["size"]:
-                element = f" + {offset // size}" if size and offset else ""
-                return f"{region['name']}{element}"
+    def pointer(self, address: int, size: int = 8) -> str:
+        """An address by the name of its memory, and the element of `size` bytes."""
+        for room in (-1, 0):  # first where it lies in memory, then where it is just behind some
+            for region in self.regions:
+                offset = address - region["begin"]
+                if 0 <= offset <= region["size"] + room:
+                    element = f" + {offset // size}" if size and offset else ""
+                    return f"{region['name']}{element}"
         return hex(address)
 
     def runs_of(self, line: int, thread: int | None = None, file: str | None = None) -> list[int]:
@@ -274,12 +276,16 @@ class Trace:
         at = begins[touches["region"]] + touches["offset"]
         hits = touches["step"][(at <= address) & (address < at + touches["size"])]
         hits = np.unique(hits[steps["thread"][hits] == thread])
-        here = [
-            int(steps["round"][hit])
-            for hit in hits
-            if self.lines[steps["place"][hit]][1] == end["line"]
-        ]
-        return here or self.runs_of(end["line"], thread, end["file"])
+        places = steps["place"]
+        is_here = {
+            place: windows.is_at(self.report, *self.lines[place][:2], end)
+            for place in np.unique(places[steps["thread"] == thread]).tolist()
+        }
+        here = [int(steps["round"][hit]) for hit in hits if is_here[int(places[hit])]]
+        if here:
+            return here
+        mine = self._of_thread.get(thread, np.zeros(0, int))
+        return [int(steps["round"][at]) for at in mine if is_here[int(places[at])]]
 
     @cached_property
     def start(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ async function unpacked(text) {
     return await new Response(stream).arrayBuffer();
 }
 
-const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
+const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array };
 
 class TraceData {
     constructor(facts, buffer) {
@@ -28,6 +28,7 @@ class TraceData {
         this.buildChanges();
         this.buildTouches();
         this.buildWaits();
+        this.buildFlights();
     }
 
     // Of each thread: its steps, as positions in the table of groups, with the position of the
@@ -128,6 +129,51 @@ class TraceData {
         }
     }
 
+    // Of each warp what is in flight, each in a row of its own where two are at once; and of each
+    // mbarrier what happened to it, with its phase and who is still to come.
+    buildFlights() {
+        this.flightsOfWarp = Array.from({ length: this.warps }, () => []);
+        this.flightRows = new Array(this.warps).fill(0);
+        const ends = Array.from({ length: this.warps }, () => []);
+        for (let f = 0; f < this.fRound.length; f++) {
+            const warp = this.fWarp[f], rows = ends[warp];
+            const it = { from: this.fRound[f], until: this.fUntil[f], word: this.fWord[f], count: this.fCount[f] };
+            it.isProduct = it.from === it.until || /^(wgmma|tcgen05.mma)/.test(this.words[it.word]);
+            if (it.from === it.until) it.row = -1; // done at once
+            else {
+                it.row = rows.findIndex((end) => end <= it.from);
+                if (it.row < 0) it.row = rows.length < 6 ? rows.length : 5;
+                rows[it.row] = it.until;
+                this.flightRows[warp] = rows.length;
+            }
+            this.flightsOfWarp[warp].push(it);
+        }
+        this.changesOfBarrier = this.mbarriers.map(() => []);
+        for (let m = 0; m < this.mRound.length; m++) {
+            const rows = this.changesOfBarrier[this.mBarrier[m]], last = rows[rows.length - 1];
+            const it = { round: this.mRound[m], thread: this.mThread[m], word: this.words[this.mWord[m]],
+                count: last ? last.count : 0, phase: last ? last.phase : 0, left: last ? last.left : 0, bytes: last ? last.bytes : 0 };
+            if (this.mInit[m]) it.count = it.left = this.mArriving[m], it.phase = it.bytes = 0;
+            else it.left -= this.mArriving[m], it.bytes += this.mBytes[m];
+            if (this.mEnded[m]) it.phase++, (it.left = it.count), (it.bytes = 0);
+            rows.push(it);
+        }
+    }
+
+    // Which living lanes of the block have not come to where lanes of this warp wait: for a barrier
+    // of the block those of all warps, else those of the warp.
+    awaited(warp, step, word) {
+        const first = warp - (warp % this.warpsPerBlock), said = [];
+        const own = !/^(__syncthreads|barrier|bar\.|cluster|grid)/.test(word);
+        for (let w = own ? warp : first; w < (own ? warp + 1 : first + this.warpsPerBlock); w++) {
+            const { alive, waits } = this.waitsAt(w, step);
+            let lanes = alive;
+            for (const it of waits) if (it.word === word) lanes &= ~it.lanes;
+            if (lanes) said.push(`${this.warpName(w)} lanes ${lanesText(lanes)}`);
+        }
+        return said.join("; ");
+    }
+
     // ---- Questions
 
     groupOf(thread, step) {
@@ -197,11 +243,12 @@ class TraceData {
 
     pointer(address, size) {
         if (!address) return "nullptr";
-        for (const region of this.regions) {
-            const offset = Number(address - BigInt(region.begin));
-            if (offset >= 0 && offset <= region.bytes)
-                return region.name + (size && offset ? " + " + offset / size : "");
-        }
+        for (const room of [-1, 0]) // first where it lies in memory, then where it is just behind some
+            for (const region of this.regions) {
+                const offset = Number(address - BigInt(region.begin));
+                if (offset >= 0 && offset <= region.bytes + room)
+                    return region.name + (size && offset ? " + " + offset / size : "");
+            }
         return "0x" + address.toString(16);
     }
 

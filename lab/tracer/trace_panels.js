@@ -2,7 +2,8 @@
 "use strict";
 
 const COLOURS = ["#0072b2", "#d55e00", "#00875f", "#b0528b", "#8c6d00", "#3a86c8", "#7a3db8", "#666666"];
-const colourOf = (warp) => COLOURS[warp % COLOURS.length];
+const BRIGHT = ["#56b4e9", "#ff9248", "#3fbf8f", "#e08fc0", "#d1ad2c", "#9cc4ff", "#c09af5", "#b0b0b0"]; // on dark
+const colourOf = (warp) => (dark() ? BRIGHT : COLOURS)[warp % COLOURS.length];
 const byId = (id) => document.getElementById(id);
 const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -55,7 +56,9 @@ class WarpLanes {
         this.canvas.onmousemove = (event) => tip(event, this.told(event));
         this.canvas.onmouseleave = (event) => tip(event, "");
         byId("legend").textContent =
-            "a colour for each line; grey: waits; a column split in two: lanes of the warp at different lines";
+            "a colour for each line; grey: waits; a column split in two: lanes of the warp at different lines"
+            + (data.fRound.length ? "; below, orange: copies in flight, purple: products" : "")
+            + (data.mbarriers.length ? "; last rows: phases of mbarriers" : "");
     }
     stepAt(event) {
         const x = event.offsetX - this.left;
@@ -63,58 +66,113 @@ class WarpLanes {
     }
     told(event) {
         const { data } = this, step = this.stepAt(event);
-        const warp = Math.floor(event.offsetY / this.height);
-        if (warp >= data.warps) return "";
-        const said = data.groupsIn(warp, step).map((g) => {
+        const row = this.rows.findIndex((it) => event.offsetY >= it.top && event.offsetY < it.top + it.high);
+        if (row < 0) return "";
+        if (row >= data.warps) return this.toldOfBarrier(row - data.warps, step);
+        const said = data.groupsIn(row, step).map((g) => {
             const [, line, name] = data.places[data.gPlace[g]];
             return `line ${line} (${name}): lanes ${lanesText(data.gLanes[g])}`;
         });
-        for (const it of data.waitsAt(warp, step).waits)
-            said.push(`wait: ${it.word}: lanes ${lanesText(it.lanes)}`);
-        return [`step ${data.rNumber[step]}, ${data.warpName(warp)}`, ...said].join("\n");
+        for (const it of data.waitsAt(row, step).waits) {
+            const whom = data.awaited(row, step, it.word);
+            said.push(`wait: ${it.word}: lanes ${lanesText(it.lanes)}` + (whom ? `, for ${whom}` : ""));
+        }
+        for (const it of data.flightsOfWarp[row])
+            if (it.from <= step && (step < it.until || step === it.from)) {
+                const times = it.count > 1 ? `, ${it.count} times` : "";
+                const until = it.from === it.until ? "" : `, since step ${data.rNumber[it.from]}, `
+                    + (it.until < data.steps ? `waited for at step ${data.rNumber[it.until]}` : "not waited for");
+                said.push(`${it.from === it.until ? "" : "in flight: "}${data.words[it.word]}${times}${until}`);
+            }
+        return [`step ${data.rNumber[step]}, ${data.warpName(row)}`, ...said].join("\n");
+    }
+    toldOfBarrier(number, step) {
+        const { data } = this, rows = data.changesOfBarrier[number];
+        const at = after(rows, step, (row) => row.round);
+        const said = [`step ${data.rNumber[step]}, mbarrier ${data.mbarriers[number]}`];
+        if (!at) return [...said, "not initialised in these steps"].join("\n");
+        const it = rows[at - 1];
+        said.push(`phase ${it.phase} (parity ${it.phase % 2}): ${it.left} of ${it.count} still to arrive`
+            + (it.bytes ? `, ${it.bytes} bytes to come` : ""));
+        for (const row of rows.slice(Math.max(0, at - 8), at))
+            if (row.round === step) said.push(`${row.word}, ${data.threadName(row.thread)}`);
+        return said.join("\n");
+    }
+    // Where warps and mbarriers lie.
+    arrange() {
+        const { data } = this;
+        this.rows = [];
+        let top = 0;
+        for (let warp = 0; warp < data.warps; warp++) {
+            const high = 20 + 5 * data.flightRows[warp];
+            this.rows.push({ top, high });
+            top += high;
+        }
+        for (let i = 0; i < data.mbarriers.length; i++) this.rows.push({ top, high: 16 }), (top += 16);
+        return top;
     }
     paint() {
         const { data } = this;
-        this.left = data.blocks.length > 1 ? 54 : 34;
+        this.left = data.mbarriers.length ? 110 : data.blocks.length > 1 ? 54 : 34;
         this.height = 20;
         const room = this.canvas.parentElement.clientWidth - this.left - 4;
         this.width = Math.max(data.steps > 7000 ? 2 : 4, Math.min(26, room / Math.max(1, data.steps)));
         const picture = (this.picture = document.createElement("canvas"));
-        const wide = this.left + this.width * data.steps + 2, high = this.height * data.warps;
+        const high = this.arrange(), wide = this.left + this.width * data.steps + 2;
         this.size = [wide, high];
         const pen = sized(picture, wide, high);
         pen.font = "11px ui-monospace, monospace";
         pen.textBaseline = "middle";
-        const numbers = this.width >= 18;
-        for (let warp = 0; warp < data.warps; warp++) {
-            const top = warp * this.height;
-            pen.fillStyle = colourOf(warp);
-            pen.fillText(data.warpName(warp), 4, top + this.height / 2);
-            const rows = data.waitsOfWarp[warp];
-            rows.forEach((row, i) => {
-                if (!row.waits.length) return;
-                const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
-                pen.fillStyle = themed("--never");
-                pen.fillRect(this.left + row.round * this.width, top + this.height - 6,
-                    (end - row.round) * this.width, 4);
-            });
-            const mine = data.groupsOfWarp[warp];
-            for (let i = 0; i < mine.length; i++) {
-                const round = data.gRound[mine[i]];
-                let first = i, end = i + 1;
-                while (first && data.gRound[mine[first - 1]] === round) first--;
-                while (end < mine.length && data.gRound[mine[end]] === round) end++;
-                const line = data.places[data.gPlace[mine[i]]][1];
-                const high = (this.height - 8) / (end - first);
-                const x = this.left + round * this.width, y = top + 1 + (i - first) * high;
-                pen.fillStyle = `hsl(${(line * 67) % 360} 55% ${dark() ? 38 : 78}%)`;
-                pen.fillRect(x, y, Math.max(1, this.width - (this.width > 5 ? 1 : 0)), high - 0.5);
-                if (numbers && end - first === 1) {
-                    pen.fillStyle = themed("--ink");
-                    pen.fillText(line, x + 2, y + high / 2);
-                }
+        for (let warp = 0; warp < data.warps; warp++) this.paintWarp(pen, warp, this.rows[warp].top);
+        data.changesOfBarrier.forEach((_, i) => this.paintBarrier(pen, i, this.rows[data.warps + i].top));
+    }
+    paintWarp(pen, warp, top) {
+        const { data } = this, numbers = this.width >= 18;
+        pen.fillStyle = colourOf(warp);
+        pen.fillText(data.warpName(warp), 4, top + this.height / 2);
+        const rows = data.waitsOfWarp[warp];
+        rows.forEach((row, i) => {
+            if (!row.waits.length) return;
+            const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
+            pen.fillStyle = themed("--never");
+            pen.fillRect(this.left + row.round * this.width, top + this.height - 6,
+                (end - row.round) * this.width, 4);
+        });
+        const mine = data.groupsOfWarp[warp];
+        for (let i = 0; i < mine.length; i++) {
+            const round = data.gRound[mine[i]];
+            let first = i, end = i + 1;
+            while (first && data.gRound[mine[first - 1]] === round) first--;
+            while (end < mine.length && data.gRound[mine[end]] === round) end++;
+            const line = data.places[data.gPlace[mine[i]]][1];
+            const high = (this.height - 8) / (end - first);
+            const x = this.left + round * this.width, y = top + 1 + (i - first) * high;
+            pen.fillStyle = `hsl(${(line * 67) % 360} 55% ${dark() ? 38 : 78}%)`;
+            pen.fillRect(x, y, Math.max(1, this.width - (this.width > 5 ? 1 : 0)), high - 0.5);
+            if (numbers && end - first === 1) {
+                pen.fillStyle = themed("--ink");
+                pen.fillText(line, x + 2, y + high / 2);
             }
         }
+        for (const it of data.flightsOfWarp[warp]) {
+            pen.fillStyle = themed(it.isProduct ? "--product" : "--copy");
+            const x = this.left + it.from * this.width;
+            if (it.row < 0) pen.fillRect(x, top + this.height - 8, Math.max(2, this.width - 1), 2);
+            else pen.fillRect(x + 1, top + this.height + 5 * it.row - 1, Math.max(2, (it.until - it.from) * this.width - 1), 3);
+        }
+    }
+    paintBarrier(pen, number, top) {
+        const { data } = this, rows = data.changesOfBarrier[number];
+        pen.fillStyle = themed("--soft");
+        pen.fillText(data.mbarriers[number].slice(0, 15), 4, top + 8);
+        rows.forEach((row, i) => {
+            const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
+            const x = this.left + row.round * this.width;
+            pen.fillStyle = themed(row.phase % 2 ? "--odd" : "--even");
+            pen.fillRect(x, top + 3, (end - row.round) * this.width, 10);
+            pen.fillStyle = themed("--ink");
+            pen.fillRect(x, top + 3, 1, 10);
+        });
     }
     draw(step) {
         if (!this.picture) this.paint();
@@ -208,7 +266,8 @@ class Locals {
         const wait = data.waitsAt(thread >> 5, step).waits.find((it) => (it.lanes >>> (thread & 31)) & 1);
         const alive = (data.waitsAt(thread >> 5, step).alive >>> (thread & 31)) & 1;
         const doing = runs ? "runs" : wait ? "waits (" + wait.word + ") after" : alive ? "waits for other lanes after" : "has ended after";
-        const head = `${data.threadName(thread)} ${doing} line ${line} of ${name}`;
+        const whom = wait && !runs ? data.awaited(thread >> 5, step, wait.word) : "";
+        const head = `${data.threadName(thread)} ${doing} line ${line} of ${name}` + (whom ? `; still to come: ${whom}` : "");
         if (byId("whole").checked) this.whole(table, step, thread >> 5);
         else
             for (const it of data.locals(thread, step)) {
@@ -384,7 +443,7 @@ class Memory {
             }
             pen.stroke();
         } else if (grid.numbers && value !== undefined) {
-            pen.fillStyle = mark.written ? "#ffffff" : colours.ink;
+            pen.fillStyle = mark.written ? colours.page : colours.ink;
             pen.fillText(fitting(value), x + wide / 2, y + high / 2 + 1, wide - 2);
         }
         if (mark.read) {
@@ -394,6 +453,82 @@ class Memory {
             pen.lineWidth = 1;
         }
     }
+}
+
+// ---- Which lane has which element of a product of tensor cores
+
+class Fragments {
+    constructor(data) {
+        this.data = data;
+        this.has = Object.keys(data.products).length > 0;
+        byId("fragments").hidden = !this.has;
+        byId("matrices").onmouseleave = (event) => tip(event, "");
+    }
+    // The warp's product of this step, or its last before.
+    productAt(warp, step) {
+        const mine = this.data.flightsOfWarp[warp].filter((it) => it.from <= step && this.data.products[it.word]);
+        return mine[mine.length - 1];
+    }
+    draw(step, thread) {
+        if (!this.has) return;
+        const it = this.productAt(thread >> 5, step), product = it && this.data.products[it.word];
+        const box = byId("matrices");
+        if (!product) return box.replaceChildren(element("span", "no product of this warp so far", { class: "soft" }));
+        const { m, n, k, bits, a, d } = product, lane = thread & 31;
+        const said = `${this.data.words[it.word]}, step ${this.data.rNumber[it.from]}: m${m}n${n}k${k}, ${a} to ${d}; `
+            + `a number is the lane that has the element, lane ${lane} is marked`;
+        const parts = [element("div", said, { class: "soft" })];
+        for (const [name, rows, columns, owner] of fragments(m, n, k, bits))
+            parts.push(this.matrix(name, rows, columns, owner, lane));
+        if (parts.length === 1) parts.push(element("div", "The lanes of this shape are not drawn.", { class: "soft" }));
+        const key = said;
+        if (this.key === key) return;
+        this.key = key;
+        box.replaceChildren(...parts);
+    }
+    matrix(name, rows, columns, owner, lane) {
+        const box = element("div", "", { class: "matrix" }), canvas = element("canvas");
+        box.append(element("div", `${name} (${rows} x ${columns})`), canvas);
+        const wide = 19, high = 14, pen = sized(canvas, columns * wide + 1, rows * high + 1);
+        pen.font = "9px ui-monospace, monospace";
+        pen.textBaseline = "middle";
+        pen.textAlign = "center";
+        for (let row = 0; row < rows; row++)
+            for (let column = 0; column < columns; column++) {
+                const [who] = owner(row, column), x = column * wide + 0.5, y = row * high + 0.5;
+                pen.fillStyle = who === lane ? themed("--strong") : `hsl(${(who * 47) % 360} 45% ${dark() ? 30 : 86}%)`;
+                pen.fillRect(x, y, wide, high);
+                pen.strokeStyle = themed("--line");
+                pen.strokeRect(x, y, wide, high);
+                pen.fillStyle = who === lane ? themed("--page") : themed("--ink");
+                pen.fillText(who, x + wide / 2, y + high / 2 + 1);
+            }
+        canvas.onmousemove = (event) => {
+            const row = Math.floor(event.offsetY / high), column = Math.floor(event.offsetX / wide);
+            if (row >= rows || column >= columns) return tip(event, "");
+            const [who, register, part, parts] = owner(row, column);
+            tip(event, `row ${row}, column ${column}: lane ${who}, register ${register}` + (parts > 1 ? `, part ${part} of ${parts}` : ""));
+        };
+        return box;
+    }
+}
+
+// Name, rows, columns, and of an element: lane, register, which part of it of how many. As PTX's
+// chapter on mma.sync and wgmma has them: eight rows for 32 lanes, four lanes in a row.
+function fragments(m, n, k, bits) {
+    if (m !== 16 || n % 8) return [];
+    const each = Math.max(1, 32 / bits);
+    const d = (row, column) => [(row % 8) * 4 + ((column % 8) >> 1), (column >> 3) * 4 + (row >> 3) * 2 + (column & 1), 0, 1];
+    if (n !== 8 || bits > 32) return bits > 32 ? [] : [["D", m, n, d]];
+    const a = (row, column) => {
+        const group = Math.floor(column / each);
+        return [(row % 8) * 4 + (group % 4), Math.floor(group / 4) * 2 + (row >> 3), column % each, each];
+    };
+    const b = (row, column) => {
+        const group = Math.floor(row / each);
+        return [column * 4 + (group % 4), Math.floor(group / 4), row % each, each];
+    };
+    return [["A", m, k, a], ["B", k, n, b], ["C and D", m, n, d]];
 }
 
 function fitting(value) {

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.checker.report import Report
 from lab.tracer.record import Recorded
 
+STATEMENT = 64  # lines of one that are looked at
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -79,28 +81,41 @@ def nearest(ends: list[list[int]], opened: Sequence[int] = ()) -> list[int | Non
 
 
 def rounds_of(
-    recorded: Recorded, end: dict[str, Any], thread: int, row: dict[str, Any]
+    recorded: Recorded, report: Report, end: dict[str, Any], thread: int, address: float
 ) -> list[int]:
     """In which steps of its block a thread touches a finding's address, as sightings tell; or, if
     it never does, runs the line."""
     seen = recorded.tables["sightings"]
     seen = seen[seen["thread"] == thread]
-    seen = seen[runs(recorded, seen["place"], end["file"], end["line"])]
-    address = row["address"]
+    names = [it for of in recorded.places for it in of.lines]
+    here = [
+        number
+        for number in np.unique(seen["place"]).tolist()
+        if is_at(report, *names[number][:2], end)
+    ]
+    seen = seen[np.isin(seen["place"], here)]
     hits = np.zeros(0)
     if address == address:  # there is one
         hits = seen[(seen["address"] <= address) & (address < seen["address"] + seen["size"])]
     return (hits if len(hits) else seen[seen["size"] == 0])["round"].tolist()
 
 
-def runs(recorded: Recorded, places: np.ndarray, file: str | None, line: int) -> np.ndarray:
-    """Whether each of these places is of a line; of a file's, if one is given."""
-    names = [it for of in recorded.places for it in of.lines]
-    is_it = np.array(
-        [
-            number == line and (file is None or Path(name).name == Path(file).name)
-            for name, number, _ in names
-        ]
-        or [False]
+def is_at(report: Report, file: str, line: int, end: dict[str, Any]) -> bool:
+    """Whether a line is the one that a finding names for an access."""
+    return (
+        Path(file).name == Path(end["file"]).name
+        and abs(line - end["line"]) < STATEMENT
+        and report.told_line(file, line) == end["line"]
     )
-    return is_it[places]
+
+
+def lines_to_watch(report: Report, ends: list[dict[str, Any]]) -> tuple[int, ...]:
+    """The lines of the statements in which these accesses are."""
+    return tuple(
+        dict.fromkeys(
+            line
+            for end in ends
+            for line in range(end["line"], end["line"] + STATEMENT)
+            if report.told_line(end["file"], line) == end["line"]
+        )
+    )

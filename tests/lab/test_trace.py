@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from browsers import browser, needs_browser
@@ -183,6 +184,41 @@ def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
     at = [*command, "--at", str(LINES["overflow"]), "--thread", "2"]
     said = subprocess.run(at, capture_output=True, text=True, check=True).stdout
     assert "rows = 100002, columns = 100000, all = 1410265408" in said
+
+
+def test_copies_phases_and_products_stand_on_the_time_line():
+    source = SOURCE.with_name("asynchronous.cu")
+    lines = {
+        match[1]: number
+        for number, line in enumerate(source.read_text().splitlines(), 1)
+        if (match := re.search(r"// here (\w+)", line))
+    }
+    kernel = jitload.load(source, target="cpu")
+    x = torch.arange(512.0) + 1
+    traces = {
+        name: lab.trace(getattr(kernel, f"run_{name}"), x, torch.zeros(512), 512)
+        for name in ("stages", "bulk", "product")
+    }
+    # Of four copies of a warp each is waited for behind the next one's beginning.
+    trace = traces["stages"]
+    flights = np.unique(trace.tables["flights"][["round", "until"]])
+    assert len(flights) == 4
+    awaited = trace.runs_of(lines["awaited"], 0)
+    assert flights["until"].tolist() == awaited
+    assert (flights["round"][1:] < flights["until"][:-1]).all()
+    # An mbarrier is initialised, and has four phases: 512 bytes are announced, and come.
+    changes = traces["bulk"].tables["barriers"]
+    assert {traces["bulk"].pointer(int(it)) for it in changes["barrier"]} == {"full"}
+    assert changes["has_ended"].sum() == 4
+    assert changes["bytes"][changes["bytes"] > 0].tolist() == [512] * 4
+    assert changes["bytes"].sum() == 0
+    # And of a product it is known which lanes have which elements.
+    trace = traces["product"]
+    (word,) = set(trace.tables["flights"]["word"].tolist())
+    assert trace.words[word].startswith("mma.sync m16n8k16 ")
+    assert len(trace.tables["flights"]) == 32
+    step = trace.runs_of(lines["multiplied"], 3)[0]
+    assert trace.values(3, step)["d"] == [x[3] + 16, 16, 16, 16]
 
 
 @needs_browser
