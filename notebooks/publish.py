@@ -40,6 +40,7 @@ from nbclient import NotebookClient
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # no install is needed
 
 from notebooks import simulated
+from notebooks.simulated import OUTPUTS
 
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
@@ -54,7 +55,6 @@ NOTE = (
     "*The outputs in this notebook were made on a GPU ({}). A cell that you run shows what your"
     " machine gives: without a GPU, what the simulator does.*"
 )
-OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
 
 
 def chapters() -> list[Path]:

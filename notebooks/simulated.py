@@ -18,7 +18,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 NOTEBOOKS = Path(__file__).resolve().parent
 TAG = "simulator"
-DIGESTS = "simulator"  # in a notebook's metadata, beside the digest of its code: by the cells' ids
+OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
+DIGESTS = "simulator"  # beside these, where there are such cells: their digests, by their ids
 FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # where a cell's CUDA files are
 HEADERS = NOTEBOOKS.parent / "kernels"
 # What a cell that is deleted must not contain: it may change what later cells compute.
@@ -35,7 +36,7 @@ def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookN
 
     Returns how many they were.
     """
-    noted = notebook.metadata["outputs_of"]
+    noted = notebook.metadata[OUTPUTS]
     digests = {cell.id: digest(cell) for cell in notebook.cells if is_simulated(cell)}
     old = [cell for cell in notebook.cells if is_old(cell, noted.get(DIGESTS, {}))]
     for cell in old:
@@ -55,7 +56,7 @@ def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
 
 def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
     """What is not fit to publish in a chapter's cells that run on the simulator."""
-    noted = notebook.metadata.get("outputs_of", {}).get(DIGESTS, {})
+    noted = notebook.metadata.get(OUTPUTS, {}).get(DIGESTS, {})
     for cell in notebook.cells:
         if is_old(cell, noted):
             yield f"cell {cell.id} is not as it was published: python notebooks/publish.py --traces"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,11 @@ class Places:
     def is_constant(self, name: str) -> bool:
         """Whether a variable of the device's lies in constant memory."""
         declared = re.compile(rf"\b__constant__\b[^;{{]*?\b{re.escape(name)}\b")
-        return any(declared.search(jitload.blank(text)) for text in self._texts())
+        return any(map(declared.search, self._blank_texts))
+
+    @cached_property
+    def _blank_texts(self) -> list[str]:
+        return [*map(jitload.blank, self._texts())]
 
     def _declaration(self, name: str, kernel: str) -> str:
         """Of a variable of the device's: the last one before the kernel ends, of that name."""

@@ -45,8 +45,8 @@ def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction |
     """How long a call's kernels would take on the GPU of `lab.predictor.gpu.usual`.
 
     With machine code where the cache has it, as after lab.predict: nvcc takes longer than all the
-    rest. None where no kernel ran on the
-    simulator, and where the checker does not run them to their end.
+    rest. None where no kernel ran on the simulator, and where the checker does not run them to
+    their end.
     """
     if timing is None or timing.clock != SIMULATOR_CLOCK:
         return None

@@ -20,21 +20,21 @@ from lab.predictor.gpu import Gpu
 QUARTERS = 4  # of a multiprocessor, each with a scheduler
 LINE = 128
 RESERVED = 1024  # bytes of shared memory that the system takes of each block
+
 # The names of the mechanisms, as reports have them.
 DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
 LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
 ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
 LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
 GLOBAL, COPIES = "global memory", "asynchronous copies"
+
 # Without machine code, as it is on the median over kernels of public examples that have some:
 GUESSED_REGISTERS = 24
 GUESSED_PER_REQUEST = 4.0  # instructions for each request to memory
 GUESSED_CYCLES = 1.6  # of a warp alone for an instruction, the wait for those before it included
-GUESSED_TOGETHER = {
-    SHARED: 6.0,
-    GLOBAL: 2.0,
-    COPIES: 16.0,
-}  # requests that a warp waits for at once
+# Requests that a warp waits for at once:
+GUESSED_TOGETHER = {SHARED: 6.0, GLOBAL: 2.0, COPIES: 16.0}
+
 GLOBAL_LOADS = ("LDG", "LD", "ATOMG", "ATOM")
 PIPES = (mc.ALU, mc.FMA, mc.XU, mc.DOUBLE, mc.TENSOR)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 import jitload
 from lab.checker.places import Places as SourceFiles
 from lab.tracer.places import Places
+from lab.tracer.text import WARP
 
 # As simulator/tracer/recording.h has them.
 STEP = np.dtype([("round", "u4"), ("place", "u4"), ("thread", "u2"), ("depth", "u2")])
@@ -82,6 +84,11 @@ class Recorded:
     tables: dict[str, np.ndarray]
     bytes: np.ndarray
     places: list[Places]
+
+    @property
+    def stride(self) -> int:
+        """Of the numbers of two blocks' threads: whole warps."""
+        return -(-math.prod(self.facts["extent"]) // WARP) * WARP
 
 
 class Recorder:

@@ -13,7 +13,6 @@ long as they are at the same line; all warps go on at the same pace.
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +24,6 @@ from lab.checker.report import Report
 from lab.checker.run import SECONDS, again
 from lab.tracer import windows
 from lab.tracer.record import Recorded, Recorder, Window
-from lab.tracer.text import WARP
 from lab.tracer.trace import Blocks, Trace, indices_of
 
 STEPS = 1000
@@ -150,11 +148,10 @@ def _of_finding(
     _launch(recorded, window)
     # In another order of threads the same mistake may show between others.
     found = windows.same(row, again.findings.to_dict("records")) or row
-    stride = -(-math.prod(recorded.facts["extent"]) // WARP) * WARP
     steps = []
     for end in windows.ends_of(found):
         if end.get("block") in blocks:
-            thread = blocks.index(end["block"]) * stride + end["thread"]
+            thread = blocks.index(end["block"]) * recorded.stride + end["thread"]
             steps.append(windows.rounds_of(recorded, again, end, thread, found["address"]))
         else:
             steps.append([])

@@ -54,7 +54,7 @@ class Trace:
         self.blocks: list[tuple[int, int, int]] = [tuple(it["index"]) for it in facts["blocks"]]
         self.grid: tuple[int, int, int] = tuple(facts["grid"])
         self.threads_per_block: tuple[int, int, int] = tuple(facts["extent"])
-        self.stride = -(-int(np.prod(self.threads_per_block)) // WARP) * WARP
+        self.stride = recorded.stride
         self.regions: list[dict[str, Any]] = facts["regions"]
         self.words: list[str] = facts["words"]
         self.tables, self.bytes = recorded.tables, recorded.bytes

@@ -109,15 +109,13 @@ class Tracer : public Stepper {
         if (is_recording()) {
             recording.note_others(of->round);
             for (unsigned w = 0; w < of->said.size(); w++)
-                recording.waits.push_back({of->round, uint16_t(of->slot * stride / warp_size + w),
-                                           recording.word(""), 0});
+                recording.waits.push_back({of->round, warp_number(*of, w), recording.word(""), 0});
         }
         for (MemoryRegion& region : recording.regions)
             if (region.is_shared && region.block == int(of->slot)) region.is_over = true;
         of->running = nullptr;
         of = nullptr;
-        is_on = false;
-        for (const TracedBlock& it : blocks) is_on |= it.running && it.rounds < spans.back().second;
+        go_on_or_end();
     }
 
     void end_round(Block&) override {
@@ -131,9 +129,7 @@ class Tracer : public Stepper {
             if (!was_recording) begin_recording();
             next_round();
         }
-        if (of->rounds < spans.back().second) return;
-        is_on = false;
-        for (const TracedBlock& it : blocks) is_on |= it.running && it.rounds < spans.back().second;
+        go_on_or_end();
     }
 
     // Those deepest in functions go first, and of them those that are the least far: so lanes that
@@ -238,6 +234,14 @@ class Tracer : public Stepper {
         for (const auto& [begin, end] : spans)
             if (of->rounds >= begin && of->rounds < end) return is_on;
         return false;
+    }
+    // As long as a block that runs has steps left to record.
+    void go_on_or_end() {
+        is_on = false;
+        for (const TracedBlock& it : blocks) is_on |= it.running && it.rounds < spans.back().second;
+    }
+    uint16_t warp_number(const TracedBlock& it, unsigned warp) const {
+        return it.slot * stride / warp_size + warp;
     }
     // What other blocks wait for meanwhile is known from here on.
     void next_round() {
@@ -395,8 +399,7 @@ void Tracer::note_waits(TracedBlock& it) {
         std::string now;
         std::vector<Waiting> rows;
         const auto add = [&](const std::string& what, uint32_t lanes) {
-            rows.push_back({it.round, uint16_t(it.slot * stride / warp_size + w),
-                            recording.word(what), lanes});
+            rows.push_back({it.round, warp_number(it, w), recording.word(what), lanes});
             now += what + ':' + std::to_string(lanes) + ' ';
         };
         add("", warp.alive);
@@ -410,8 +413,7 @@ void Tracer::note_waits(TracedBlock& it) {
                 if (thread.line == first.line && !strcmp(thread.what, first.what))
                     lanes |= 1u << lane;
             }
-            add(std::string(first.what) + " at " + first.file + ':' + std::to_string(first.line),
-                lanes);
+            add(place_of(first.what, first.file, first.line), lanes);
             waiting &= ~lanes;
         }
         if (now == it.said[w]) continue;
