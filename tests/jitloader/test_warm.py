@@ -66,6 +66,19 @@ def test_an_import_and_a_warm_load_do_without_what_a_build_needs(monkeypatch, se
     assert len(asked) < 150, asked  # once for each file and each place where a header might be
 
 
+def test_no_garbage_is_looked_for_during_an_import():
+    code = """
+        import gc, torch
+        gc.set_threshold(10)  # new objects, of which each module makes hundreds
+        before = gc.get_stats()[0]["collections"]
+        import jitload
+        print(gc.get_stats()[0]["collections"] - before, gc.isenabled())
+    """
+    collections, enabled = output_of(code).split()
+    assert int(collections) < 100
+    assert enabled == "True"
+
+
 def test_a_second_load_goes_by_what_is_remembered(settled, own):
     answer(7)
     assert load("answer.cu").answer() == 7
