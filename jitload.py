@@ -135,7 +135,7 @@ try:
     from jitloader.tracebacks import in_one_line
     from simulator import INCLUDE as CUDA_HEADERS
     from toolchain.errors import CompileError, MissingTool
-    from toolchain.machine import default_target, device
+    from toolchain.machine import cuda_home, default_target, device
     from toolchain.sources import binding_of, label
 finally:
     if _collects:

@@ -199,8 +199,9 @@ class Kernel:
             CompileError: they do not compile.
         """
         from jitloader.building import cached, ensure  # late: a warm load does without
+        from jitloader.variants import variant_of
 
-        recipe = replace(self.recipe, target="cuda", formulas="", debug=False)
+        recipe = variant_of(self, {}, for_gpu=True)
         return ensure(recipe) if compile else cached(next(readings(recipe)))
 
     @contextlib.contextmanager

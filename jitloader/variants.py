@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from jitloader.handle import Kernel
 
 
-def variant_of(kernel: Kernel, constants: dict[str, int], check: bool = False) -> Recipe:
+def variant_of(
+    kernel: Kernel, constants: dict[str, int], check: bool = False, for_gpu: bool = False
+) -> Recipe:
     """The recipe of a variant; of a kernel as it is for no constants.
 
-    check: of what lab.check runs for it.
+    check: of what lab.check runs for it. for_gpu: of its machine code, as `kernel.for_gpu` has it.
     """
     flags = (*kernel.recipe.flags, *tuning_flags(constants))
     recipe = replace(kernel.recipe, flags=flags)
+    if for_gpu:
+        return replace(recipe, target="cuda", formulas="", debug=False)
     return replace(recipe, target="cpu", debug=False, check=True) if check else recipe
 
 

@@ -57,9 +57,8 @@ def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction |
 
 
 def predicted_for() -> str:
-    """The GPU of `predicted`, and whether its constants were measured."""
-    gpu = gpus.load(gpus.usual())
-    return gpu.name if gpu.measured else f"{gpu.name} (by published figures)"
+    """The GPU of `predicted`."""
+    return gpus.load(gpus.usual()).title
 
 
 @cache

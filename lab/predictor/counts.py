@@ -86,13 +86,17 @@ class Counts:
 
 
 def counts(
-    call: tuple[Callable, tuple, dict], what: str, seconds: float, compile: bool | None = True
+    call: tuple[Callable, tuple, dict],
+    what: str,
+    seconds: float,
+    compile: bool | None = True,
+    skips: bool = True,
 ) -> Counts:
     """Run a call with its arguments under the checker.
 
     compile: have nvcc make machine code; None: take what the cache has; False: do without.
-
-    Blocks that are not recorded do not run, unless others wait for them or use what they write.
+    skips: blocks that are not recorded do not run, unless others wait for them or use what they
+        write. Without it all run, and what the call returns is right.
     """
 
     def run(skips: bool) -> Report:
@@ -101,11 +105,15 @@ def counts(
         )
 
     try:
-        report = run(True)
-        again = bool(UNTRUSTED & {*report.findings["kind"]}) and bool(
-            (report.launches["recorded"] < report.launches["blocks"]).any()
+        report = run(skips)
+        again = (
+            skips
+            and bool(UNTRUSTED & {*report.findings["kind"]})
+            and bool((report.launches["recorded"] < report.launches["blocks"]).any())
         )
     except Exception:
+        if not skips:
+            raise
         again = True
     if again:
         report = run(False)

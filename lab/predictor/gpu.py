@@ -68,6 +68,11 @@ class Gpu:
     warpgroup_tflops: float
     sharpness: float
 
+    @property
+    def title(self) -> str:
+        """Its name, and whether its constants were measured."""
+        return self.name if self.measured else f"{self.name} (by published figures)"
+
 
 def names() -> list[str]:
     """The GPUs that there are files for."""

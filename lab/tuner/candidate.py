@@ -16,9 +16,11 @@ class Candidate:
 
     constants: {} for the kernel as it stands.
     refused: why it cannot be used; "" while nothing speaks against it.
-    registers, spilled, shared: of the kernel that takes most of each, by ptxas; None on a CPU.
-    samples: by the name of a call what it cost, microseconds or bytes, once for each round.
-    requests: of warps, in all calls together, where bytes are counted.
+    registers, spilled, shared: of the kernel that takes most of each, by ptxas; None
+        without nvcc, and of those that are predicted registers alone.
+    samples: by the name of a call its microseconds, once for each round; predicted ones once.
+    requests: of warps, in all calls together, where times are predicted.
+    missing: what a prediction would have to know to be certain, as keys.
     ratios: by the name of a call its cost over that of the kernel as it stands.
     """
 
@@ -29,6 +31,7 @@ class Candidate:
     shared: int | None = None
     samples: dict[str, list[float]] = field(default_factory=dict)
     requests: int = 0
+    missing: dict[str, None] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""What a configuration costs: on a GPU its time, on a CPU the bytes that lab.check counts."""
+"""What a configuration costs: on a GPU its time, on a CPU the time that lab.predict predicts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 import jitload
-from lab.checker.run import check
 from lab.measure.case import Results
 from lab.measure.clocks import Held
 from lab.measure.timing import take_time
+from lab.predictor import gpu as gpus
+from lab.predictor.counts import counts
+from lab.predictor.report import Prediction
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Judge, Truth
 from lab.tuner.space import Configuration, taken_by
@@ -34,6 +36,7 @@ class Measure:
 
     unit: of what a call costs.
     notice: what a reader should know before it begins; "" for nothing.
+    predicted_for: the GPU for which times are predicted; "" where they are taken.
     prunes: whether a build tells of configurations that they need not be run.
     held: the GPU's clock in each timing.
     shapes: by the name of a call the classes of shapes that the kernel got, where times are taken.
@@ -41,6 +44,7 @@ class Measure:
 
     unit = ""
     notice = ""
+    predicted_for = ""
     prunes = False
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
@@ -50,7 +54,7 @@ class Measure:
         self.shapes: dict[str, list[jitload.ShapeClass]] = {}
         self.standing = Candidate({})
 
-    def recipe(self, constants: Configuration) -> Any:
+    def recipes(self, constants: Configuration) -> list[Any]:
         """What is to be built for a configuration."""
         raise NotImplementedError
 
@@ -128,8 +132,8 @@ class Times(Measure):
         super().__init__(kernel, calls, declared)
         self._spills, self._threads, self._least = spills, threads, least_occupancy
 
-    def recipe(self, constants: Configuration) -> Any:
-        return jitload.variant_of(self.kernel, constants)
+    def recipes(self, constants: Configuration) -> list[Any]:
+        return [jitload.variant_of(self.kernel, constants)]
 
     def begin(self, truths: dict[str, Truth]) -> None:
         self._read_log(self.standing)
@@ -197,30 +201,46 @@ class Times(Measure):
             yield
 
     def _read_log(self, candidate: Candidate) -> list[jitload.Use]:
-        uses = jitload.uses(jitload.ensure_variant(self.recipe(candidate.constants)).log())
+        uses = jitload.uses(jitload.ensure_variant(*self.recipes(candidate.constants)).log())
         candidate.registers = max((use.registers for use in uses), default=None)
         candidate.spilled = sum(use.spilled for use in uses)
         candidate.shared = max((use.shared for use in uses), default=None)
         return uses
 
 
-class Traffic(Measure):
-    """On a CPU: the bytes of the sectors that lab.check counts, which say how well accesses are
-    coalesced and nothing of latency, occupancy or registers; the requests of warps decide between
-    configurations that move as many.
+class Predicted(Measure):
+    """On a CPU: microseconds that lab.predict predicts for a GPU, with the machine code that nvcc
+    makes of each configuration where there is an nvcc. Requests of warps decide between equals.
+
+    gpu: its constants.
     """
 
-    unit = "bytes"
+    unit = "µs"
     notice = (
-        "without a GPU this measures no time: it counts the bytes that each configuration moves, by"
-        " lab.check, for which each is compiled anew, some seconds"
+        "without a GPU nothing is timed: times are predicted for {}, for which each configuration"
+        " is compiled anew and runs under lab.check, some seconds"
     )
+    SECONDS = 60.0  # that a call may take under the checker
 
-    def recipe(self, constants: Configuration) -> Any:
-        return jitload.variant_of(self.kernel, constants, check=True)
+    def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
+        super().__init__(kernel, calls, declared)
+        self.gpu = gpus.load(gpus.usual())
+        self.predicted_for = self.gpu.title
+        self.notice = self.notice.format(self.gpu.title)
+
+    def recipes(self, constants: Configuration) -> list[Any]:
+        checked = jitload.variant_of(self.kernel, constants, check=True)
+        if jitload.cuda_home() is None:
+            return [checked]
+        return [checked, jitload.variant_of(self.kernel, constants, for_gpu=True)]
+
+    def begin(self, truths: dict[str, Truth]) -> None:
+        with contextlib.suppress(jitload.CompileError, jitload.MissingTool):
+            self.kernel.for_gpu()
+        super().begin(truths)
 
     def cost(self, candidates: list[Candidate], say: Step) -> None:
-        self._compare([self.standing, *candidates])  # checking counted already
+        self._compare([self.standing, *candidates])  # judging them has predicted already
 
     def _results(self, candidate: Candidate, name: str) -> Results:
         call = self.calls[name]
@@ -233,11 +253,15 @@ class Traffic(Measure):
 
         recorded.__module__ = call.__module__  # lab.check then finds what the call captures
         with jitload.running_variant(self.kernel, candidate.constants, check=True):
-            report = check(recorded)
-        if len(report.findings):
-            candidate.refused = f"wrong: lab.check finds {', '.join(set(report.findings['kind']))}"
-        candidate.samples[name] = [float(report.traffic["bytes_moved"].sum())]
-        candidate.requests += int(report.traffic["requests"].sum())
+            found = counts((recorded, (), {}), name, self.SECONDS, compile=None, skips=False)
+        if len(findings := found.report.findings):
+            candidate.refused = f"wrong: lab.check finds {', '.join(set(findings['kind']))}"
+        prediction = Prediction(name, found, self.gpu)
+        candidate.samples[name] = [1e6 * prediction.seconds]
+        candidate.missing |= dict.fromkeys(prediction.missing)
+        candidate.requests += int(found.report.traffic["requests"].sum())
+        registers = [it.registers for it in found.launches if it.registers is not None]
+        candidate.registers = max(registers, default=None)
         return returned[0]
 
 

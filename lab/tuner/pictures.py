@@ -41,11 +41,11 @@ def plot_tuning(table: DataFrame, rows: str | None, columns: str | None) -> Figu
 
 
 def _quantity(facts: dict) -> str:
-    return "time" if facts["target"] == "cuda" else "bytes moved"
+    return "predicted time" if facts["predicted_for"] else "time"
 
 
 def _what(facts: dict) -> str:
-    how = facts["clock"] if facts["target"] == "cuda" else "bytes as lab.check counts them"
+    how = f"predicted for {facts['predicted_for']}" if facts["predicted_for"] else facts["clock"]
     return f"{', '.join(facts['calls'])}; {how}"
 
 

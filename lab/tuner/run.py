@@ -24,7 +24,7 @@ from lab.measure.timing import GPU_CLOCK, environment
 from lab.tuner.builds import Builders
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Truth
-from lab.tuner.measures import Calls, Measure, Times, Traffic
+from lab.tuner.measures import Calls, Measure, Predicted, Times
 from lab.tuner.model import search_among
 from lab.tuner.search import all_of, search
 from lab.tuner.space import Configuration, Rule, Space
@@ -80,8 +80,9 @@ def tune(
     beside the kernel as it stands; those that are 10% slower than the best after a round leave.
 
     On a CPU nothing is timed, for the simulator's time says nothing of a GPU's: what counts there
-    are the bytes that `lab.check` finds moved, and configurations in which it finds an error are
-    refused.
+    is the time that `lab.predict` predicts for the GPU that LAB_GPU names, by default an H200. With
+    nvcc it knows registers and instructions; without, little but memory. Configurations in which
+    `lab.check` finds an error are refused.
 
     Warns as `lab.time_call` does. Raises TypeError or ValueError that names the argument, and
     ModuleNotFoundError where a search needs Optuna (pip install optuna).
@@ -95,7 +96,7 @@ def tune(
         in_block = _threads_of(threads, space)
         measure = Times(kernel, calls, declared, spills, in_block, least_occupancy)
     else:
-        measure = Traffic(kernel, calls, declared)
+        measure = Predicted(kernel, calls, declared)
     every = all_of(space)
     runs = len(every) if runs is None else _positive("runs", runs)
     standing = {name: declared.get(name) for name in space.values}
@@ -131,6 +132,7 @@ def tune(
         "calls": list(calls),
         "shapes": measure.shapes,
         "unit": measure.unit,
+        "predicted_for": measure.predicted_for,
         "disturbances": disturbances(measure.held),
     }
     return Tuning(kernel, measure.standing, tried, list(calls), facts)
@@ -161,12 +163,12 @@ def _built(
 ) -> list[Candidate]:
     """Build configurations, and look at what came out."""
     candidates = [Candidate(configuration) for configuration in configurations]
-    recipes = [measure.recipe(configuration) for configuration in configurations]
-    said = builders.build(recipes, lambda: say("built"))
-    for candidate, recipe in zip(candidates, recipes, strict=True):
+    recipes = [measure.recipes(configuration) for configuration in configurations]
+    said = builders.build([it for each in recipes for it in each], lambda: say("built"))
+    for candidate, of_it in zip(candidates, recipes, strict=True):
         say(f"looking at {candidate}")
-        if said[recipe]:
-            candidate.refused = said[recipe].splitlines()[0]
+        if wrong := [said[recipe] for recipe in of_it if said[recipe]]:
+            candidate.refused = wrong[0].splitlines()[0]
         else:
             measure.look_at(candidate)
     return candidates

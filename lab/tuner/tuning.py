@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-LEAST_DIFFERENCE = 0.001  # of two costs that a figure can show
+ALIKE = 0.02  # that predicted costs may be apart and say nothing
 LEAST_GAIN = 0.02  # below which a table is not worth a reader's time
 
 
@@ -66,8 +66,8 @@ class Tuning:
         """
         if self._kernel.target != "cuda":
             raise RuntimeError(
-                "there is nothing to keep: on a CPU bytes were counted, and a table has the"
-                " constants that are the fastest on a GPU"
+                "there is nothing to keep: times were predicted, and a table has the constants"
+                " that a GPU was measured to be the fastest with"
             )
         path = jitload.tuning_table(self._kernel.sources[0])
         before = path.read_text("utf-8") if path.is_file() else ""
@@ -108,33 +108,36 @@ class Tuning:
         return pictures.plot_tuning(self.table, rows, columns)
 
     def __repr__(self) -> str:
-        facts = self.table.attrs
+        facts, predicted = self.table.attrs, self.table.attrs["predicted_for"]
         kernel = f"{self._kernel.name} on {facts['device']}"
+        if predicted:
+            kernel = f"{self._kernel.name}, predicted for {predicted}"
         tried = f"{self.runs} of {self.configurations} configurations run"
-        if not self.best and self._all_move_as_much():
+        if predicted and self._are_alike():
             said = (
-                f"{kernel}: all {self.runs} configurations move as many bytes, which is what counts"
-                " without a GPU; only a GPU's time can tell them apart"
+                f"{kernel}: all {self.runs} configurations take as long, within {ALIKE:.0%}; only a"
+                " GPU's time can tell them apart"
             )
         elif not self.best:
             said = f"{kernel}: none is better than the kernel as it stands; {tried}"
         else:
-            what = "time" if facts["target"] == "cuda" else "bytes moved, as lab.check counts them"
-            said = f"{kernel}: {self._best}, {self.gain:.1%} less {what}; {tried}"
+            said = f"{kernel}: {self._best}, {self.gain:.1%} less time; {tried}"
+        if predicted and self._best.missing:
+            said += f"\nMeasure this: not known is {'; '.join(self._best.missing)}."
         return f"{said}\n{self.table.head(10).to_string(index=False)}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        print(repr(self).splitlines()[0])
+        print(*(line for line in repr(self).splitlines()[:2] if line[0] != " "), sep="\n")
         display(self.table)
-        if not self._all_move_as_much():
+        if not (self.table.attrs["predicted_for"] and self._are_alike()):
             display(self.plot())
 
-    def _all_move_as_much(self) -> bool:
-        """Whether bytes were counted, and are the same, so that a figure would show nothing."""
+    def _are_alike(self) -> bool:
+        """Whether a figure would show nothing."""
         costs = self.table["cost"][self.table["refused"] == ""]
-        return self.table.attrs["target"] == "cpu" and costs.max() - costs.min() < LEAST_DIFFERENCE
+        return costs.max() <= (1 + ALIKE) * costs.min()
 
 
 def _table(candidates: list[Candidate], names: list[str], facts: dict[str, object]) -> DataFrame:

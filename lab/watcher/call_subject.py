@@ -16,10 +16,11 @@ from lab.measure.calls import measure_calls
 from lab.measure.clocks import disturbances
 from lab.measure.error import Error
 from lab.measure.timing import take_time
-from lab.watcher.checking import checked_of
+from lab.predictor.run import predict
+from lab.watcher.checking import checked_of, predicted_of
 from lab.watcher.copy_rate import copy_gb_per_s
 from lab.watcher.launched import launched
-from lab.watcher.result import Checked, Measured, Use
+from lab.watcher.result import Checked, Measured, Predicted, Use
 from lab.watcher.settings import Settings
 
 
@@ -100,10 +101,17 @@ class CallSubject:
 
     def check(self, settings: Settings | None, seconds: float) -> Checked:
         """The forward pass alone: what backward runs, is a call of its own."""
+        call, ordered, named = self._call()
+        return checked_of(check(call, *ordered, seconds=seconds, **named), "")
+
+    def predict(self, settings: Settings | None, seconds: float) -> Predicted:
+        """The forward pass alone, with machine code where the cache has it."""
+        call, ordered, named = self._call()
+        return predicted_of(predict(call, *ordered, seconds=seconds, compile=None, **named))
+
+    def _call(self) -> tuple[Callable, tuple, dict[str, Any]]:
         call, inputs, _ = self._unpickled()
-        ordered, named = (inputs, {}) if not isinstance(inputs, dict) else ((), inputs)
-        report = check(call, *ordered, seconds=seconds, **named)
-        return checked_of(report, "")
+        return (call, (), inputs) if isinstance(inputs, dict) else (call, inputs, {})
 
     def _unpickled(self) -> tuple[Callable, Any, Callable | None]:
         if self not in _calls:

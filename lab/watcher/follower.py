@@ -12,7 +12,7 @@ import jitload
 from lab.watcher.files import SourceFiles
 from lab.watcher.history import History
 from lab.watcher.process import WorkerProcess
-from lab.watcher.result import Checked, Failure, Measured, Opened, Result, Version
+from lab.watcher.result import Checked, Failure, Measured, Opened, Predicted, Result, Version
 from lab.watcher.settings import Settings
 from lab.watcher.subject import Subject
 
@@ -22,15 +22,17 @@ QUIET = 0.2  # seconds after a cell, for the next may follow at once
 PATIENCE = 2.0  # seconds that a step has to end which is not wanted any more
 REPORTING = 30.0  # seconds that a check may take besides its kernels
 
-STEPS = ("open", "measure", "launched", "instrument", "check")  # "launched" on a GPU alone
+STEPS = ("open", "measure", "launched", "instrument", "check", "predict")
+ON_GPU, ON_CPU = "launched", "predict"  # steps that only one of them has
 WITHOUT_TIMES = ("open", "instrument", "check")  # what is left for a call that hangs
-RUNS_KERNELS = ("measure", "launched", "check")
+RUNS_KERNELS = ("measure", "launched", "check", "predict")
 DOING = {
     "open": "building",
     "measure": "measuring",
     "launched": "asking what the kernels take",
     "instrument": "building for lab.check",
     "check": "checking",
+    "predict": "predicting the time on a GPU",
 }
 
 
@@ -164,7 +166,7 @@ class Follower(threading.Thread):
         """Begin with the version that the files hold now."""
         self._settings = self._wanted
         self._result = Result(self.history.version_of(self._files.contents), self._settings)
-        self._todo = [step for step in STEPS if self._on_gpu or step != "launched"]
+        self._todo = [step for step in STEPS if step != (ON_CPU if self._on_gpu else ON_GPU)]
         if self._step:
             self._outdated = True
             self._since, self._limit = time.monotonic(), PATIENCE
@@ -191,7 +193,7 @@ class Follower(threading.Thread):
         arguments: tuple = ()
         if self._step in RUNS_KERNELS:
             arguments, self._limit = (self._settings,), self._seconds
-        if self._step == "check":
+        if self._step in ("check", "predict"):
             arguments, self._limit = (self._settings, self._seconds), self._seconds + REPORTING
         self._worker.ask((self._step, arguments))
         self._say(DOING[self._step])
@@ -241,6 +243,8 @@ class Follower(threading.Thread):
                 self._result = replace(self._result, measured=answer)
             case Checked():
                 self._take(answer)
+            case Predicted():
+                self._result = replace(self._result, predicted=answer)
             case tuple():  # of Use
                 self._result = replace(self._result, uses=answer)
 
@@ -251,6 +255,8 @@ class Follower(threading.Thread):
             self._result = replace(self._result, notes=(note,))
         else:
             self._result = replace(self._result, checked=checked)
+        if not checked.is_whole:
+            self._todo.clear()  # there is no time to predict
 
     def _fail(self, step: str, failure: Failure) -> None:
         """After an error of the build there is nothing to do, after one of the call there is the
@@ -258,11 +264,15 @@ class Follower(threading.Thread):
         if step in ("instrument", "check"):
             self._result = replace(self._result, notes=(f"lab.check: {failure.text}",))
             self._todo.clear()
+        if step == "predict":
+            self._result = replace(self._result, notes=(f"lab.predict: {failure.text}",))
         if step == "launched":
             note = f"PyTorch's profiler does not say what the kernels take: {failure.text}"
             self._result = replace(self._result, notes=(note,))
         if not self._result.failure and step in ("open", "measure"):
             self._result = replace(self._result, failure=failure)
+        if step == "measure":
+            self._todo = [it for it in self._todo if it != ON_CPU]
         if step == "open":
             self._todo.clear()
 

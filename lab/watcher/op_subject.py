@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,12 @@ from lab.measure import arguments
 from lab.measure.case import Case
 from lab.measure.clocks import disturbances
 from lab.measure.timing import SIMULATOR_CLOCK
+from lab.predictor.run import predict
 from lab.rivals.implementation import ours
-from lab.watcher.checking import checked_of
+from lab.watcher.checking import checked_of, predicted_of
 from lab.watcher.copy_rate import copy_gb_per_s
 from lab.watcher.launched import launched
-from lab.watcher.result import Checked, Measured, Use
+from lab.watcher.result import Checked, Measured, Predicted, Use
 from lab.watcher.settings import Settings
 
 REFERENCE = jitload.KERNELS.parent / "reference.py"
@@ -91,17 +93,23 @@ class OpSubject:
         what = "" if settings == wanted else "{} x {}".format(*settings.shape)
         return checked_of(self.report(settings, seconds=seconds), what)
 
+    def predict(self, settings: Settings, seconds: float) -> Predicted:
+        """On the whole shape, with machine code where the cache has it."""
+        return predicted_of(predict(self._call(settings), seconds=seconds, compile=None))
+
     def report(self, settings: Settings, **options: Any) -> Report:
         """What `lab.check`, with these options, says of it."""
+        return check(self._call(settings), **options)
+
+    def _call(self, settings: Settings) -> Callable[[], object]:
+        """What is checked: on the CPU, and where there is a GPU with its forward pass."""
         case = _case(self.name, settings, torch.device("cpu"))
         implementation = ours(case.op, arguments.version(case.op, settings.version))
         if not settings.backward:
-            call = partial(implementation.function, **case.inputs, **settings.options)
-        elif jitload.default_target() == "cpu":
-            call = case.step(implementation)
-        else:  # the forward pass has to run under the checker as well
-            call = case.both(implementation)
-        return check(call, **options)
+            return partial(implementation.function, **case.inputs, **settings.options)
+        if jitload.default_target() == "cpu":
+            return case.step(implementation)
+        return case.both(implementation)
 
     def _module(self) -> Any:
         return importlib.import_module(f"kernels.{self.name}")

@@ -161,7 +161,10 @@ def _cost(result: Result, on_gpu: bool) -> tuple[float, str] | None:
         return result.measured.percent_of_copy, said
     if not (result.checked and result.checked.is_whole and result.checked.bytes_floor):
         return None
-    return result.checked.times_floor, f"{result.checked.times_floor:.2f}"
+    said = f"{result.checked.times_floor:.2f}"
+    if result.predicted and result.predicted.certain:
+        said += f", predicted {result.predicted.time_us:.3g} µs"
+    return result.checked.times_floor, said
 
 
 def _frame(left: float, title: str, scale: Scale, rows: int) -> str:

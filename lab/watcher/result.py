@@ -120,6 +120,20 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """What `lab.predict` says of the time on a GPU that is not there: microseconds, and its 90%
+    interval. gpu: its name. certain: whether that is narrow enough for an answer.
+    """
+
+    time_us: float
+    low_us: float
+    high_us: float
+    percent_of_copy: float
+    gpu: str
+    certain: bool
+
+
+@dataclass(frozen=True)
 class Version:
     """What the files held at one time.
 
@@ -156,3 +170,4 @@ class Result:
     failure: Failure | None = None
     uses: tuple[Use, ...] = ()
     notes: tuple[str, ...] = ()
+    predicted: Predicted | None = None

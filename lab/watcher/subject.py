@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.watcher.result import Checked, Measured, Use
+from lab.watcher.result import Checked, Measured, Predicted, Use
 from lab.watcher.settings import Settings
 
 
@@ -47,3 +47,6 @@ class Subject(Protocol):
 
     def check(self, settings: Settings | None, seconds: float) -> Checked:
         """Findings and traffic. seconds: that the kernels may take."""
+
+    def predict(self, settings: Settings | None, seconds: float) -> Predicted:
+        """The time on a GPU that is not there. seconds: that the kernels may take here."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lab.measure.timing import SIMULATOR_CLOCK
 from lab.measure.verdict import spoken
-from lab.watcher.result import Checked, Finding, Measured, Result, Use
+from lab.watcher.result import Checked, Finding, Measured, Predicted, Result, Use
 
 if TYPE_CHECKING:
     from lab.watcher.follower import State
@@ -45,13 +45,27 @@ def time(measured: Measured) -> str:
     """
     if measured.clock == SIMULATOR_CLOCK:
         return ""
-    spoken = f"{measured.time_us:.4g} µs"
-    if measured.time_us >= 1000:
-        spoken = f"{measured.time_us / 1000:.4g} ms"
+    spoken = duration(measured.time_us)
     if math.isnan(measured.percent_of_copy):
         return f"{spoken} ({measured.clock})"
     disturbed = f" ({measured.disturbed})" if measured.disturbed else ""
     return f"{spoken}, {measured.percent_of_copy:.1f}% of copy{disturbed}"
+
+
+def duration(us: float) -> str:
+    """With its unit."""
+    return f"{us:.4g} µs" if us < 1000 else f"{us / 1000:.4g} ms"
+
+
+def predicted(it: Predicted) -> str:
+    """The time on a GPU that is not there, or between which times it is, where that is all."""
+    low, high = f"{it.low_us:.3g}", f"{it.high_us:.3g} µs"
+    if not it.certain:
+        return f"predicted for {it.gpu}: somewhere from {low} to {high}, measure this"
+    return (
+        f"predicted for {it.gpu}: {it.time_us:.3g} µs (90%: {low} to {high}),"
+        f" {it.percent_of_copy:.0f}% of copy"
+    )
 
 
 def traffic(checked: Checked) -> str:
@@ -104,4 +118,6 @@ def summary(result: Result) -> str:
         parts += [error(result.measured), time(result.measured)]
     if result.checked:
         parts += [traffic(result.checked), found(result.checked)]
+    if result.predicted:
+        parts.append(predicted(result.predicted))
     return "; ".join(filter(None, parts))

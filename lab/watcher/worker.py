@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 import torch
 
 import jitload
-from lab.watcher.result import Checked, Failure, Measured, Opened, Use
+from lab.watcher.result import Checked, Failure, Measured, Opened, Predicted, Use
 from lab.watcher.settings import Settings
 from lab.watcher.subject import Subject
 
@@ -76,6 +76,10 @@ class Worker:
     def check(self, settings: Settings | None, seconds: float) -> Checked:
         """Findings and traffic."""
         return self.subject.check(settings, seconds)
+
+    def predict(self, settings: Settings | None, seconds: float) -> Predicted:
+        """The time on a GPU that is not there."""
+        return self.subject.predict(settings, seconds)
 
     def _answer(self, name: str, arguments: tuple) -> object:
         self._at_work = True

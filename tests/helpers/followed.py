@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jitload
 from lab.measure.error import Error
-from lab.watcher.result import Checked, Measured, Use
+from lab.watcher.result import Checked, Measured, Predicted, Use
 from lab.watcher.settings import Settings
 
 
@@ -54,3 +54,6 @@ class Followed:
 
     def check(self, settings: Settings, seconds: float) -> Checked:
         return Checked((), 24, 12)
+
+    def predict(self, settings: Settings, seconds: float) -> Predicted:
+        return Predicted(12.0, 10.0, 14.0, 80.0, "H200", True)

@@ -28,7 +28,16 @@ from lab.watcher.follower import Follower, State
 from lab.watcher.history import History
 from lab.watcher.launched import launched
 from lab.watcher.picture import linear_scale, log_scale, picture
-from lab.watcher.result import Checked, Failure, Finding, Measured, Opened, Result, Version
+from lab.watcher.result import (
+    Checked,
+    Failure,
+    Finding,
+    Measured,
+    Opened,
+    Predicted,
+    Result,
+    Version,
+)
 from lab.watcher.settings import Settings, settings_for, shapes_for
 from lab.watcher.terminal import Lines, watch
 
@@ -223,6 +232,11 @@ def test_a_summary_says_what_is_known():
     assert text.error(off) == "wrong: error 4,530 ULP (PyTorch's 0.5)"
     assert text.finding(wrong) == "k.cu:7: race: write after write\n    x[0] = i;"
     on_gpu = Measured(None, None, 2500.0, "GPU, cold L2", 91.23, "throttled")
+    predicted = Predicted(12.04, 10.0, 14.0, 61.5, "H200", True)
+    said = text.summary(replace(result, predicted=predicted))
+    assert said.endswith("1 finding; predicted for H200: 12 µs (90%: 10 to 14 µs), 62% of copy")
+    unsure = text.predicted(replace(predicted, high_us=20.0, certain=False))
+    assert unsure == "predicted for H200: somewhere from 10 to 20 µs, measure this"
     failed = Failure("hung", "did not return")
     result = Result(version, None, Opened(0.01, False), on_gpu, None, failed)
     assert text.summary(result) == (
@@ -282,7 +296,9 @@ def end_of(states, number):
 
 def test_saved_broken_mended_and_back(source):
     with following(source) as (follower, states):
-        assert end_of(states, 1).result.measured.error.max_ulp == 1
+        first = end_of(states, 1).result
+        assert first.measured.error.max_ulp == 1
+        assert bool(first.predicted) is (jitload.default_target() == "cpu")
         assert end_of_choices(states, follower) == ("naive", "best")
         source.write_text("// broken 2")
         broken = end_of(states, 2)
@@ -292,6 +308,7 @@ def test_saved_broken_mended_and_back(source):
         raised = end_of(states, 3).result
         assert raised.failure.text == "ValueError: x: wrong shape"
         assert raised.checked, "the checker may know why"
+        assert not raised.predicted
         source.write_text("// 2")
         started = time.perf_counter()
         assert end_of(states, 4).result.measured.error.max_ulp == 2
@@ -427,6 +444,8 @@ def test_a_picture_has_percent_of_copy_on_a_gpu_and_no_bar_for_what_did_not_end(
     )
     assert "91.2%, 34.06 µs" in picture(on_gpu, [])
     assert 'height="12"' not in picture(cpu_result(1, kinds=["timeout"]), [])
+    said = replace(cpu_result(1), predicted=Predicted(12.04, 10.0, 14.0, 61.5, "H200", True))
+    assert "1.00, predicted 12 µs" in picture(said, [])
     assert "<svg" in picture(Result(Version(1, datetime.now()), None), [])
 
 
@@ -530,7 +549,8 @@ def test_a_call_of_ones_own_is_followed(tmp_path, in_scratch):
 
     live = lab.live(mine, twice, inputs=torch.arange(64.0), truth=lambda x: 2 * x)
     try:
-        first = wait_for(live, lambda it: it.checked)
+        first = wait_for(live, lambda it: it.predicted)
+        assert 2 < first.predicted.time_us < 10  # a launch
         assert first.measured.error == first.measured.torch_error == error(0.0)
         assert first.checked.times_floor == 1
         write(source, code.replace("y[threadIdx.x]", "y[threadIdx.x + 1]"))
