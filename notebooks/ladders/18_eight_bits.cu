@@ -1,6 +1,7 @@
 // Floats of one byte: how they are made, and their products
 //
 //   quantize: x [groups, each] float -> q [groups, each] e4m3, scales [groups] float
+//   norm:     x [rows, cols] bfloat16, weight [cols] bfloat16 -> q [rows, cols] e4m3, scales [rows]
 //   products: y = x w^T of x [rows, depth] and w [units, depth] e4m3; y [rows, units] float
 //
 // A pointer to e4m3 is a uint8_t* here. rows is a multiple of 64, units and depth of 128; the
@@ -24,6 +25,28 @@ __global__ void quantize_groups(const float* x, uint8_t* q, float* scales, int64
     for (int64_t i = threadIdx.x; i < each; i += kWarp) {
         q[first + i] = to_float8(x[first + i] / scale).bits;
     }
+}
+
+// ---- norm: rms_norm and quantize in one kernel. A block has a row, and a thread eight neighbours
+// of it, 16 bytes, which stay in registers. Flaw: rows must be a multiple of 256 wide, up to 8192.
+
+__global__ void norm_groups(const nv_bfloat16* x, const nv_bfloat16* weight, uint8_t* q,
+                            float* scales, int cols, float eps) {
+    const int64_t first = int64_t(blockIdx.x) * cols + threadIdx.x * 8;
+    const Vec<nv_bfloat16, 8> v = load<8>(x + first), w = load<8>(weight + threadIdx.x * 8);
+    BlockReduce<32> reduce;  // over the threads of the block, up to 32 warps
+    float y[8], square = 0;
+    for (int k = 0; k < 8; ++k) square += float(v[k]) * float(v[k]);
+    const float r = 1 / sqrtf(reduce(Sums<1, float>{square})[0] / cols + eps);
+    Largest largest = Largest::identity();
+    for (int k = 0; k < 8; ++k) {
+        y[k] = float(nv_bfloat16(float(v[k]) * r * float(w[k])));  // rounded, as rms_norm's result
+        largest.add(y[k]);
+    }
+    const float scale = reduce(largest).scale();
+    for (float& each : y) each /= scale;
+    store(reinterpret_cast<Float8*>(q) + first, to_float8(y));
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
 // ---- naive: a thread for each element of y, which turns bytes into floats and adds in float.
@@ -121,6 +144,14 @@ extern "C" cudaError_t quantize(const float* x, uint8_t* q, float* scales, int64
                                 int64_t each, cudaStream_t stream) {
     if (groups == 0) return cudaSuccess;
     quantize_groups<<<groups, kWarp, 0, stream>>>(x, q, scales, each);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t norm(const nv_bfloat16* x, const nv_bfloat16* weight, uint8_t* q,
+                            float* scales, int rows, int cols, float eps, cudaStream_t stream) {
+    if (cols % 256 != 0 || cols > 8192) return cudaErrorInvalidValue;
+    if (rows == 0) return cudaSuccess;
+    norm_groups<<<rows, cols / 8, 0, stream>>>(x, weight, q, scales, cols, eps);
     return cudaGetLastError();
 }
 

@@ -63,11 +63,29 @@ def test_norms_of_a_sum(cols):
 def test_cross_entropy(cols):
     x, loss = 5 * draw(ROWS, cols), draw(ROWS)
     target = torch.arange(ROWS, device=DEVICE) % cols
-    call = lab.ladder("10_cross_entropy").aligned
-    call(x, target, loss, ROWS, cols)
-    assert_near([loss], [reference.cross_entropy(x.double(), target, "none")])
-    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
-        call(x, target, loss, ROWS, cols - 1)
+    ladder, log_p = lab.ladder("10_cross_entropy"), torch.empty_like(x)
+    leaf = x.double().requires_grad_()
+    truth = reference.cross_entropy(leaf, target, "none")
+    for call, *more in [
+        (ladder.written, log_p),
+        (ladder.naive,),
+        (ladder.online,),
+        (ladder.aligned,),
+    ]:
+        call(x, target, *more, loss.fill_(torch.nan), ROWS, cols)
+        assert_near([loss], [truth])
+    assert_near([log_p], [leaf.log_softmax(-1)])
+
+    g, most = draw(ROWS), x.amax(-1)
+    rest = most, (x - most[:, None]).exp().sum(-1), torch.empty_like(x), ROWS
+    ladder.backward(g, x, target, *rest, cols)
+    assert_near([rest[2]], torch.autograd.grad(truth, leaf, g.double()))
+    for call, *given in [
+        (ladder.aligned, x, target, loss, ROWS),
+        (ladder.backward, g, x, target, *rest),
+    ]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(*given, cols - 1)
 
 
 @pytest.mark.parametrize(("cols", "blocks"), [(4, 1), (4096, 1), (32768, 1), (4096, 2), (65536, 8)])
@@ -124,6 +142,22 @@ def test_quantize(groups, each):
     wanted, of_rows = reference.quantize(x.cpu())
     assert torch.equal(q.cpu(), wanted.view(torch.uint8))
     assert torch.equal(scales.cpu(), of_rows[:, 0])
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(0, 256), (5, 256), (3, 4096), (2, 8192)])
+def test_norm_and_quantize(rows, cols):
+    x, weight, scales = 100 * draw(rows, cols).bfloat16(), draw(cols).bfloat16(), draw(rows)
+    q, call = torch.empty_like(x, dtype=torch.uint8), lab.ladder("18_eight_bits").norm
+    call(x, weight, q, scales, rows, cols, 1e-6)
+    y = reference.rms_norm(x.double(), weight.double(), eps=1e-6).bfloat16()
+    wanted, of_rows = reference.quantize(y.cpu())
+    found = q.cpu().view(torch.float8_e4m3fn).float()
+    assert_near([scales.cpu()], [of_rows[:, 0]]) if rows else None
+    assert ((found - wanted.float()).abs() <= wanted.float().abs() / 8 + 2**-9).all()
+    assert (found == wanted.float()).double().mean() > 0.98 if rows else True
+    for wrong in (cols - 8, 8448):
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(x, weight, q, scales, rows, wrong, 1e-6)
 
 
 CAPABILITY = torch.cuda.get_device_capability() if DEVICE.type == "cuda" else (9, 0)
