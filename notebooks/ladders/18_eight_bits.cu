@@ -1,8 +1,8 @@
 // Floats of one byte: how they are made, and their products
 //
 //   quantize: x [groups, each] float -> q [groups, each] e4m3, scales [groups] float
-//   norm:     x [rows, cols] bfloat16, weight [cols] bfloat16 -> q [rows, cols] e4m3, scales [rows]
-//   products: y = x w^T of x [rows, depth] and w [units, depth] e4m3; y [rows, units] float
+//   norm_quantize: x [rows, cols] bfloat16, weight [cols] bfloat16 -> q [rows, cols] e4m3, scales
+//   [rows] products: y = x w^T of x [rows, depth] and w [units, depth] e4m3; y [rows, units] float
 //
 // A pointer to e4m3 is a uint8_t* here. rows is a multiple of 64, units and depth of 128; the
 // launchers refuse others. The ops' own versions, which take all shapes and have scales, are in
@@ -147,8 +147,9 @@ extern "C" cudaError_t quantize(const float* x, uint8_t* q, float* scales, int64
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t norm(const nv_bfloat16* x, const nv_bfloat16* weight, uint8_t* q,
-                            float* scales, int rows, int cols, float eps, cudaStream_t stream) {
+extern "C" cudaError_t norm_quantize(const nv_bfloat16* x, const nv_bfloat16* weight, uint8_t* q,
+                                     float* scales, int rows, int cols, float eps,
+                                     cudaStream_t stream) {
     if (cols % 256 != 0 || cols > 8192) return cudaErrorInvalidValue;
     if (rows == 0) return cudaSuccess;
     norm_groups<<<rows, cols / 8, 0, stream>>>(x, weight, q, scales, cols, eps);

@@ -147,7 +147,7 @@ def test_quantize(groups, each):
 @pytest.mark.parametrize(("rows", "cols"), [(0, 256), (5, 256), (3, 4096), (2, 8192)])
 def test_norm_and_quantize(rows, cols):
     x, weight, scales = 100 * draw(rows, cols).bfloat16(), draw(cols).bfloat16(), draw(rows)
-    q, call = torch.empty_like(x, dtype=torch.uint8), lab.ladder("18_eight_bits").norm
+    q, call = torch.empty_like(x, dtype=torch.uint8), lab.ladder("18_eight_bits").norm_quantize
     call(x, weight, q, scales, rows, cols, 1e-6)
     y = reference.rms_norm(x.double(), weight.double(), eps=1e-6).bfloat16()
     wanted, of_rows = reference.quantize(y.cpu())
