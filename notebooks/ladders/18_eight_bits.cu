@@ -8,6 +8,8 @@
 // launchers refuse others. The ops' own versions, which take all shapes and have scales, are in
 // kernels/elementwise/quantize.cu and kernels/matmul/matmul_fp8.cu.
 
+#include <cuda_bf16.h>
+
 #include "float8.cuh"
 #include "mma.cuh"
 #include "wgmma_float8.cuh"
