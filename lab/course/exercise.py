@@ -9,9 +9,9 @@ notebooks/exercises/chapter_NN.py; what the reader edits is notebooks/exercises/
 for a binding, or the argument in the chapter's cell; its solution is the file of the same name in
 notebooks/solutions, or NN_NAME.py, which sets `answer`. Nothing else lists the exercises.
 
-A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, for a GPU,
-`Speed`. The first that does not hold is the verdict; with it comes what `lab.check` has to say of a
-kernel's last call.
+A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, last, `Speed`. The
+first that does not hold is the verdict; with it comes what `lab.check` has to say of a kernel's
+last call.
 
     @kernel(lines=14)
     def copy(attempt):
@@ -46,6 +46,7 @@ from lab.checker.run import check
 from lab.measure.clocks import disturbances
 from lab.measure.error import summarize, ulp_error
 from lab.measure.timing import copy_bandwidth, time_call
+from lab.predictor.run import predict
 
 NOTEBOOKS = jitload.KERNELS.parent / "notebooks"
 EXERCISES, SOLUTIONS = NOTEBOOKS / "exercises", NOTEBOOKS / "solutions"
@@ -76,9 +77,11 @@ class Near:
 
 @dataclass(frozen=True)
 class Speed:
-    """On a GPU, a call that must reach `least` percent of a copy's rate, with a cold L2.
+    """A call that must reach `least` percent of a copy's rate, with a cold L2.
 
-    prepare: called there alone; returns the call and the bytes that it has to move.
+    Without a GPU this is predicted; the call passes if the best end of the 90% interval does.
+
+    prepare: returns the call, on tensors of `Attempt.large`, and the bytes that it has to move.
     """
 
     prepare: Callable[[], tuple[Callable[[], object], int]]
@@ -131,7 +134,8 @@ def answer_with_bug(judge: Callable[..., Judgement]) -> Exercise:
 class Verdict:
     """What `judge` found; a notebook shows it in colour.
 
-    reason: why it did not pass. facts: error, lines, percent of a copy, as far as it came.
+    reason: why it did not pass. facts: error, lines, percent of a copy (predicted without a GPU),
+        as far as it came.
     """
 
     name: str
@@ -196,6 +200,14 @@ class Attempt:
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32, shift: int = 0) -> Tensor:
         """A tensor that holds NaN until it is written."""
         return self.tensor(torch.full(shape, torch.nan, dtype=dtype), shift)
+
+    def large(self, *shape: int) -> Tensor:
+        """Random numbers for `Speed`. Without a GPU a quarter of the rows: a prediction needs no
+        more, and they have to lie in memory.
+        """
+        device = jitload.device()
+        rows = shape[0] if device.type == "cuda" else shape[0] // 4
+        return torch.randn(rows, *shape[1:], device=device)
 
     def __call__(self, *arguments: object) -> None:
         self.last = arguments
@@ -337,9 +349,9 @@ def _nearness(near: Near) -> tuple[str, float, float]:
 
 def _speed(speed: Speed) -> tuple[str, str]:
     """What is wrong, if anything, and the fact."""
-    if jitload.device().type != "cuda":
-        return "", "no GPU to be fast on"
     call, size = speed.prepare()
+    if jitload.device().type != "cuda":
+        return _predicted_speed(call, size, speed.least)
     timing = time_call(call)
     percent = 100 * timing.gb_per_s(size) / _copy_rate()
     fact = f"{percent:.0f}% of a copy"
@@ -347,6 +359,20 @@ def _speed(speed: Speed) -> tuple[str, str]:
         return "", fact
     why = disturbances([timing.held])
     return f"{fact}; wanted is {speed.least:g}%{why and f' ({why})'}", fact
+
+
+def _predicted_speed(call: Callable[[], object], size: int, least: float) -> tuple[str, str]:
+    """The same without a GPU."""
+    prediction = predict(call, compile=None)  # nvcc would take longer than a reader waits
+    low, middle, high = (
+        1e-7 * size / seconds / prediction.gpu.copy_gb_per_s
+        for seconds in (prediction.upper, prediction.seconds, prediction.lower)
+    )
+    where = f"predicted for {prediction.gpu.title}"
+    if not prediction.certain:
+        where += ": measure it"
+    fact = f"{middle:.0f}% of a copy ({low:.0f} to {high:.0f}, {where})"
+    return "" if high >= least else f"{fact}; wanted is {least:g}%", fact
 
 
 @cache

@@ -28,7 +28,7 @@ def leaky_relu(attempt):
         yield Near(y, own(x.double()), own(x), f"n = {n}")
 
     def prepare():
-        x = torch.randn(1 << 28, device="cuda")
+        x = attempt.large(1 << 28)
         y = torch.empty_like(x)
         return lambda: attempt.launch(x, y, x.numel(), slope), 2 * x.nbytes
 
@@ -51,8 +51,8 @@ def columns(attempt):
     )
 
     def prepare():
-        x = torch.randn(65536, 4096, device="cuda")
-        y, scale = torch.empty_like(x), torch.ones(4096, device="cuda")
+        x = attempt.large(65536, 4096)
+        y, scale = torch.empty_like(x), x.new_ones(4096)
         return lambda: attempt.launch(x, scale, y, *x.shape), 2 * x.nbytes
 
     yield Speed(prepare, 50)
@@ -67,7 +67,7 @@ def transpose(attempt):
         yield Near(y, x.double().t(), x.t(), f"{rows} x {cols}")
 
     def prepare():
-        x = torch.randn(16384, 16384, device="cuda")
+        x = attempt.large(16384, 16384)
         y = torch.empty_like(x)
         return lambda: attempt.launch(x, y, *x.shape), 2 * x.nbytes
 

@@ -31,8 +31,8 @@ def rms(attempt):
         yield close(y, truth, f"{rows} x {cols}")
 
     def prepare():
-        x, weight = torch.randn(1 << 16, 4096, device="cuda"), torch.randn(4096, device="cuda")
-        y = torch.empty_like(x)
+        x = attempt.large(1 << 16, 4096)
+        weight, y = x.new_ones(4096), torch.empty_like(x)
         return lambda: attempt.launch(x, weight, y, *x.shape, 1e-6), 2 * x.nbytes
 
     yield Speed(prepare, 50)

@@ -50,8 +50,8 @@ def add_norm(attempt):
             yield close(y, truth, f"{case}: y")
 
     def prepare():
-        x, residual, y, s = torch.randn(4, 1 << 18, 1024, device="cuda")
-        weight = torch.ones(1024, device="cuda")
+        x, residual = (attempt.large(1 << 18, 1024) for _ in range(2))
+        weight, y, s = x.new_ones(1024), torch.empty_like(x), torch.empty_like(x)
         return lambda: attempt.launch(x, residual, weight, y, s, *x.shape, EPS), 4 * x.nbytes
 
     yield Speed(prepare, 50)

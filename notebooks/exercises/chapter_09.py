@@ -53,9 +53,12 @@ def forward(attempt):
             yield close(y, truth, f"{rows} x {cols}, {dropped} of 65536 dropped")
 
     def prepare():
-        x, y = torch.randn(2, 1 << 18, 1024, device="cuda")
-        weight, bias = torch.randn(2, 1024, device="cuda")
-        mean, rstd = torch.empty(2, 1 << 18, device="cuda")
+        x = attempt.large(1 << 18, 1024)
+        y, (weight, bias), (mean, rstd) = (
+            torch.empty_like(x),
+            x.new_ones(2, 1024),
+            x.new_empty(2, len(x)),
+        )
         arguments = x, weight, bias, y, mean, rstd, seed_of(3), 0, 6554, *x.shape
         return lambda: attempt.launch(*arguments), 2 * x.nbytes
 

@@ -59,9 +59,8 @@ def gradient(attempt):
         yield close(there, wanted, f"{rows} x {cols}")
 
     def prepare():
-        x = torch.randn(1 << 16, 4096, device="cuda")
-        target = torch.zeros(1 << 16, dtype=torch.int64, device="cuda")
-        ones = torch.ones(1 << 16, device="cuda")
+        x = attempt.large(1 << 16, 4096)
+        target, ones = x.new_zeros(len(x), dtype=torch.int64), x.new_ones(len(x))
         return lambda: attempt.launch(x, target, ones, ones, 1.0, IGNORE, *x.shape), 2 * x.nbytes
 
     yield Speed(prepare, 50)

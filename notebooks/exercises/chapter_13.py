@@ -96,9 +96,8 @@ def adamw(attempt):
             yield Claim(same, f"{n} weights, step {t}: the copy is not the rounded weight")
 
     def prepare():
-        n = 1 << 26
-        w, m, v = torch.rand(3, n, device="cuda")
-        g, small = torch.randn(2, n, device="cuda").bfloat16()
+        w = attempt.large(1 << 26).abs()
+        m, v, g, small, n = w.clone(), w.clone(), w.bfloat16(), w.bfloat16(), w.numel()
         size = 2 * g.nbytes + 6 * w.nbytes
         return lambda: attempt.launch(g, w, m, v, small, n, rate, decay, 1), size
 

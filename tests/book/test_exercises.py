@@ -145,6 +145,25 @@ def test_more_lines_than_the_budget_fail(tmp_path):
     assert verdict.reason == "right, but 11 lines long; wanted are 10 at most"
 
 
+UNCOALESCED = """
+__global__ void transpose(const float* x, float* y, int rows, int cols) {
+    const int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+    if (r < rows && c < cols) y[c * size_t(rows) + r] = x[r * size_t(cols) + c];
+}
+extern "C" void launch(const float* x, float* y, int rows, int cols) {
+    transpose<<<dim3((cols + 31) / 32, (rows + 31) / 32), dim3(32, 32)>>>(x, y, rows, cols);
+}
+"""
+
+
+def test_a_slow_kernel_does_not_pass_without_a_gpu_either(tmp_path):
+    path = tmp_path / "01_transpose.cu"
+    path.write_text(UNCOALESCED)
+    verdict = exercise.judge_kernel("01_transpose", path)
+    assert not verdict
+    assert re.search(r"\d% of a copy.*; wanted is 50%$", verdict.reason)
+
+
 def test_a_kernel_that_does_not_compile_is_a_verdict(tmp_path):
     path = tmp_path / "01_nan.cu"
     path.write_text("__global__ void relu(const float* x) { y = x; }\n")
