@@ -51,6 +51,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
 
     rivals     what an op is held against: ours, PyTorch's, other libraries'
     style      how every figure looks
+    gpus       the constants of each GPU, measured or published
     checker    what is wrong with a call: `check`, `trial`
     tracer     what its threads do, step by step: `trace`, `python -m lab trace`
     predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate

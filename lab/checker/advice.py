@@ -1,4 +1,8 @@
-"""One line for a row of a report's traffic that costs more than it must: why, and how much more."""
+"""One line for a row of a report's traffic that costs more than it must: why, and how much more.
+
+How much time that is on a GPU ranks them: what is wasted over the rate of the unit that does it, as
+if it had nothing else to do (lab.predict joins such terms).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 from lab.checker.line_costs import WASTEFUL
+from lab.gpus.gpu import Gpu
 
 SECTOR, BANKS, WORD = 32, 32, 4
+LEAST_US = 0.1  # below which a time says nothing
 
 
 def advice(row: dict[str, Any], type_: str) -> str:
@@ -33,6 +39,24 @@ def advice(row: dict[str, Any], type_: str) -> str:
     if shared and step % (BANKS * WORD) == 0:
         return f"{stride}, all in one bank: {saved}; pad the row by one element"
     return f"{stride}: {saved}"
+
+
+def wasted_us(row: dict[str, Any], gpu: Gpu) -> float:
+    """The microseconds for which a row's needless work keeps the GPU busy: sectors L2, passes the
+    shared memory of all multiprocessors, and atomics of one address that address.
+    """
+    sectors = SECTOR * (row["sectors"] - row["ideal_sectors"]) / gpu.l2_gb_per_s
+    passes = row["bank_conflicts"] / (gpu.multiprocessors * gpu.clock_ghz)
+    turns = row["contention"] * gpu.atomic_ns if row["memory"] == "global" else 0.0
+    return 1e-3 * (sectors + passes + turns)
+
+
+def costed(row: dict[str, Any], gpu: Gpu) -> str:
+    """A row's advice with the time that it may save."""
+    us = row["wasted_us"]
+    return (
+        f"{row['advice']} (up to {us:.2g} µs on {gpu.title})" if us >= LEAST_US else row["advice"]
+    )
 
 
 def _sectors(at: list[int], size: int) -> int:

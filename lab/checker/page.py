@@ -14,6 +14,8 @@ from pandas import DataFrame
 
 from lab.checker import findings as told
 from lab.checker import line_costs
+from lab.checker.advice import costed
+from lab.gpus import gpu as gpus
 
 AROUND = 2  # lines shown above and below one that matters
 GOOD, BAD = "0, 114, 178", "213, 94, 0"  # drawing.BLUE and VERMILLION, as CSS mixes them
@@ -123,7 +125,7 @@ def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame
     traffic, findings = traffic[traffic["file"] == file], findings[findings["file"] == file]
     matter = {int(line) for line in (*traffic["line"], *findings["line"])}
     width = 1 + len(line_costs.titles(memories))
-    before = 0
+    before, gpu = 0, gpus.load(gpus.usual())
     for number, text in enumerate(source, 1):
         if not any(abs(number - line) <= AROUND for line in matter):
             continue
@@ -135,7 +137,7 @@ def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame
         yield _line(number, text, here, memories, most, wrong)
         notes = [(LOOKS[row["severity"]], told.title(row)) for row in wrong.to_dict("records")]
         notes += [
-            (LOOKS["note"], f"{row['access']} of {row['tensor']}: {row['advice']}")
+            (LOOKS["note"], f"{row['access']} of {row['tensor']}: {costed(row, gpu)}")
             for row in here.to_dict("records")
             if row["advice"]
         ]

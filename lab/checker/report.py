@@ -12,10 +12,11 @@ from pandas import DataFrame
 import jitload
 import lab
 from lab.checker import asynchronous, findings, line_costs
-from lab.checker.advice import advice
+from lab.checker.advice import advice, costed, wasted_us
 from lab.checker.elements import Elements, Layout
 from lab.checker.findings import hint_for, name_of
 from lab.checker.places import TYPES, Places
+from lab.gpus import gpu as gpus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ SECTOR = 32  # bytes
 TRAFFIC = [
     *("file", "line", "via", "access", "memory", "tensor", "size"),
     *("requests", "lanes", "bytes_asked", "bytes_moved", "sectors", "ideal_sectors"),
-    *("passes", "bank_conflicts", "contention", "worst", "example", "advice"),
+    *("passes", "bank_conflicts", "contention", "wasted_us", "worst", "example", "advice"),
 ]
 
 
@@ -39,7 +40,8 @@ class Report:
         `passes` through its banks, and how many of them are `bank_conflicts`. Of atomics:
         `contention`, lanes that wait for another lane at the same address. `worst`: sectors or
         passes of the costliest request, whose byte offsets, lane by lane, are `example`, and what
-        is wrong with it `advice`.
+        is wrong with it `advice`. `wasted_us`: the microseconds that what is more than ideal may
+        cost on the GPU that LAB_GPU names, by default an H200, in blocks not recorded, too.
     tensors: bytes of each tensor that kernels have read and written, each byte counted once;
         bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
         of which each sector counts once.
@@ -88,6 +90,7 @@ class Report:
     @cached_property
     def traffic(self) -> DataFrame:
         counts = TRAFFIC[TRAFFIC.index("requests") : TRAFFIC.index("worst")]
+        gpu, not_recorded = gpus.load(gpus.usual()), self._blocks_for_each_recorded
         merged: dict[tuple, dict[str, Any]] = {}  # a line may have been compiled several times
         for it in self._data["traffic"]:
             site, region = self._data["sites"][it["site"]], self._data["regions"][it["region"]]
@@ -113,6 +116,7 @@ class Report:
                 "worst": it["worst"],
                 "example": [None if at is None else at - it["begin"] for at in it["example"]],
             }
+            row["wasted_us"] = not_recorded * wasted_us(row, gpu)
             row["advice"] = advice(row, self._type_at(region, site["size"]))
             before = merged.setdefault(tuple(row[name] for name in TRAFFIC[:7]), row)
             if before is not row:
@@ -122,6 +126,11 @@ class Report:
                     before[name] += row[name]
         table = DataFrame(list(merged.values()), columns=TRAFFIC)
         return table.sort_values(["file", "line"], ignore_index=True, kind="stable")
+
+    @property
+    def _blocks_for_each_recorded(self) -> float:
+        launched, recorded = (self.launches[it].sum() for it in ("blocks", "recorded"))
+        return float(launched / recorded) if recorded else 1.0
 
     def _type_at(self, region: dict[str, Any], size: int) -> str:
         """The type of a region's elements, if they have so many bytes."""
@@ -274,9 +283,11 @@ class Report:
         each = [self.traffic.iloc[[row]] for row in range(len(self.traffic))]
         shown[line_costs.titles(memories)] = [line_costs.cells(row, memories) for row in each]
         lines += shown.to_string(index=False).splitlines()
-        for row in self.traffic[self.traffic["advice"] != ""].to_dict("records"):
+        advised = self.traffic[self.traffic["advice"] != ""]
+        gpu = gpus.load(gpus.usual())
+        for row in advised.sort_values("wasted_us", ascending=False).to_dict("records"):
             place = f"{Path(row['file']).name}:{row['line']}: {row['access']} of {row['tensor']}"
-            lines.append(f"{place}: {row['advice']}")
+            lines.append(f"{place}: {costed(row, gpu)}")
         return lines
 
     # ---- pictures

@@ -11,8 +11,8 @@ from functools import cache
 
 import jitload
 from lab.checker.run import check
+from lab.gpus import gpu as gpus
 from lab.measure.timing import GPU_CLOCK, SIMULATOR_CLOCK, Timing
-from lab.predictor import gpu as gpus
 from lab.predictor.report import Prediction
 from lab.predictor.run import predict
 
@@ -42,7 +42,7 @@ def fetched(call: Callable[[], object], timing: Timing | None) -> float:
 
 
 def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction | None:
-    """How long a call's kernels would take on the GPU of `lab.predictor.gpu.usual`.
+    """How long a call's kernels would take on the GPU of `lab.gpus.gpu.usual`.
 
     With machine code where the cache has it, as after lab.predict: nvcc takes longer than all the
     rest. None where no kernel ran on the simulator, and where the checker does not run them to

@@ -26,7 +26,7 @@ WGMMA_OVER_MMA = 1.24  # on Hopper, matrix products of H200.toml: 790 TFLOPS aga
 
 
 def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float) -> dict[str, Any]:
-    """The fields of `lab.predictor.gpu.Gpu` but for its name.
+    """The fields of `lab.gpus.gpu.Gpu` but for its name.
 
     properties: as torch.cuda.get_device_properties has them, and capability.
     """
@@ -114,7 +114,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
 
 
 def write(values: dict[str, Any], path: Path) -> None:
-    """A file that `lab.predictor.gpu.load` reads."""
+    """A file that `lab.gpus.gpu.load` reads."""
     lines = []
     for name, value in values.items():
         if isinstance(value, bool):

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lab.gpus.gpu import Gpu
 from lab.predictor import machine_code as mc
 from lab.predictor.counts import SECTOR, WARP, Access, Launch
-from lab.predictor.gpu import Gpu
 
 QUARTERS = 4  # of a multiprocessor, each with a scheduler
 LINE = 128

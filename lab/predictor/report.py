@@ -7,9 +7,9 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING
 
+from lab.gpus.gpu import Gpu
 from lab.predictor import model
 from lab.predictor.counts import Counts, Launch
-from lab.predictor.gpu import Gpu
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

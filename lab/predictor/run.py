@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.checker.captured import without_partial
-from lab.predictor import gpu as gpus
+from lab.gpus import gpu as gpus
 from lab.predictor.counts import counts
 from lab.predictor.report import Prediction
 
@@ -32,7 +32,7 @@ def predict(
 
     function: of a loaded kernel, or any Python function that calls some. PyTorch's own ops in it
         are not predicted.
-    gpu: a name out of `lab.predictor.gpu.names()`, or the path of a file of lab.calibrate's; None
+    gpu: a name out of `lab.gpus.gpu.names()`, or the path of a file of lab.calibrate's; None
         is LAB_GPU in the environment, or the H200.
     seconds: that the kernels may take on the simulator, in all.
     compile: have nvcc, where it is found, make the machine code; without it the interval is wider.

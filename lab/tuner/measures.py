@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 import jitload
+from lab.gpus import gpu as gpus
 from lab.measure.case import Results
 from lab.measure.clocks import Held
 from lab.measure.timing import take_time
-from lab.predictor import gpu as gpus
 from lab.predictor.counts import counts
 from lab.predictor.report import Prediction
 from lab.tuner.candidate import Candidate

@@ -2,6 +2,7 @@
 
 import html
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 import jitload
 import lab
 from lab.checker.elements import Layout
+from lab.gpus import gpu
 
 SOURCE = """
 constexpr int kRows = 4;
@@ -113,6 +115,28 @@ def test_advice(kernel):
     for it in advice:
         assert it in str(report)
         assert it in text_of(report._repr_html_())
+
+
+UNEQUAL = """
+__global__ void strides(const float* x, const float* y, float* z, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    z[i] = x[2 * i % n];
+    z[i] += y[i % 32 * (n / 32) + i / 32];
+}
+"""
+
+
+def test_advice_begins_with_what_costs_the_most_time(in_scratch):
+    Path("unequal.cu").write_text(UNEQUAL)
+    strides, n = jitload.load("unequal.cu", target="cpu").strides, 1 << 18
+    x, y, z = torch.rand(n), torch.rand(n), torch.empty(n)
+    lines = str(lab.check(strides[n // 256, 256], x, y, z, n)).splitlines()
+    (first, second) = [line for line in lines if " would do" in line]
+    assert first.startswith("unequal.cu:5: read of y")
+    assert second.startswith("unequal.cu:4: read of x")
+    us = [float(re.search(r"\(up to ([\d.]+) µs on H200\)$", it)[1]) for it in (first, second)]
+    assert us[0] == pytest.approx(1e-3 * 28 * n / gpu.load("H200").l2_gb_per_s, rel=0.05)
+    assert us[0] > 5 * us[1]
 
 
 def test_html_has_no_style_sheet_and_no_script(race):

@@ -11,7 +11,8 @@ import torch
 
 import jitload
 import lab
-from lab.predictor import calibration, gpu, machine_code, model
+from lab.gpus import gpu
+from lab.predictor import calibration, machine_code, model
 from lab.predictor.measuring import Run
 
 SOURCE = """

@@ -24,7 +24,17 @@ def arrows() -> dict[str, set[str]]:
 
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
-LAB = ("rivals", "style", "checker", "tracer", "predictor", "measure", "figure", "custom_ops")
+LAB = (
+    "rivals",
+    "style",
+    "gpus",
+    "checker",
+    "tracer",
+    "predictor",
+    "measure",
+    "figure",
+    "custom_ops",
+)
 LAB += ("auditor", "judge", "profiler", "tuner", "watcher", "notebook", "course", "bench", "ship")
 
 

@@ -1,4 +1,4 @@
-"""The constants of each GPU: one readable file a GPU, in gpus/ or in the user's folder."""
+"""The constants of each GPU: one readable file a GPU, here or in the user's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("gpus")
+FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What is known of each GPU: its constants, measured or published."""
