@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-import simulator
-from jitloader import arguments, derivatives, programs, runtime
+from jitloader import arguments, debugger, derivatives, programs, runtime
 from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.cache import Cache
@@ -108,14 +107,11 @@ def debug(words: list[str]) -> int:
     announce(False)
     within = words[:1] == ["--within"]
     try:
-        gdb = shutil.which("gdb")
-        if not gdb:
-            raise MissingTool("gdb is not found, which the debugger is: Debian: apt install gdb")
+        debugger.gdb()
         line = programs.ProgramLine.parse(words[within:])
         if not line.sources:
             raise ValueError("wanted is python -m jitload debug FILE.cu [MORE] [-- ARGUMENTS]")
-        # Instrumented, its blocks run one after another, and its threads wait in functions.
-        program = programs.Program(
+        program = programs.Program(  # as debugger.recipe_for has it
             *line.sources, target="cpu", flags=line.flags, check=True, debug=True
         )
         command = program.command(line.arguments)
@@ -124,15 +120,7 @@ def debug(words: list[str]) -> int:
         return programs.NOT_BUILT
     if within:
         os.execve(command[0], command, program.environment())
-    quietly = ["-q", "-iex", "set auto-load python-scripts off"]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is gdb's
-    try:
-        return subprocess.call(
-            [gdb, *quietly, "-x", str(simulator.GDB_COMMANDS), "--args", *command],
-            env=program.environment(),
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return debugger.run_gdb(command, program.environment())[0]
 
 
 def resources(name: str) -> int:

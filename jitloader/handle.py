@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -203,6 +203,43 @@ class Kernel:
 
         recipe = variant_of(self, {}, for_gpu=True)
         return ensure(recipe) if compile else cached(next(readings(recipe)))
+
+    def debug(
+        self,
+        function: Callable | str,
+        *args: object,
+        commands: Sequence[str] | None = None,
+        **kwargs: object,
+    ) -> str:
+        """Call `function(*args, **kwargs)` in a process of its own, on the simulator, under gdb.
+
+            kernel.debug("forward", x)   # at a terminal: gdb's prompt; then: run
+            kernel.debug("forward", x, commands=["break mine.cu:12 thread 3,0,0", "run", "bt"])
+
+        docs/trace.md says what gdb knows of CUDA.
+
+        Args:
+            function: a name of this kernel's, `kernel.name[grid, block]`, or any function.
+            args, kwargs: its arguments, which are copied.
+            commands: of gdb, for where there is no terminal, as in a notebook.
+
+        Returns:
+            What gdb and the call said to the commands; without commands, "".
+
+        Raises:
+            MissingTool: there is no gdb.
+            CompileError: the files do not compile.
+            RuntimeError: there are no commands, and no terminal to ask for them.
+            TypeError: the function or an argument cannot be sent to another process.
+        """
+        from jitloader import debugger  # late: a warm load does without
+        from jitloader.building import ensure
+
+        debugger.gdb()
+        with tracebacks.hidden():
+            ensure(debugger.recipe_for(self.recipe))
+        called = getattr(self, function) if isinstance(function, str) else function
+        return debugger.debug_call(called, args, kwargs, commands)
 
     @contextlib.contextmanager
     def in_place(self, recipe: Recipe) -> Iterator[OpenBuild]:

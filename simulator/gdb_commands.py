@@ -121,6 +121,7 @@ def begin():
         "pagination off",
         "width 0",  # else a long path goes to a line of its own
         "print thread-events off",
+        "print inferior-events off",
         "print pretty on",
         "step-mode off",
     ):

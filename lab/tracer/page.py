@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lab.tracer.record import OTHER
 from lab.tracer.text import short, spans
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
     columns = _columns(trace)
     scopes: dict[tuple[int, ...], int] = {}
     scope_of = [scopes.setdefault(tuple(scope), len(scopes)) for scope in trace.scopes]
-    used = np.unique(trace.tables["steps"]["place"]).tolist()
-    files = sorted({trace.lines[place][0] for place in used})
+    used, firsts = np.unique(trace.tables["steps"]["place"], return_index=True)
+    order, used = used[np.argsort(firsts)].tolist(), used.tolist()
+    files = list(dict.fromkeys(trace.lines[place][0] for place in order))  # the kernel's own first
     facts = {
         "what": trace.what,
         "kernel": trace.kernel,
@@ -81,7 +83,7 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
         "words": [short(_PRODUCT.sub(r"\1", word)) for word in trace.words],
         "products": {number: it for number, it in enumerate(map(_product, trace.words)) if it},
         "mbarriers": [
-            trace.pointer(it) for it in np.unique(trace.tables["barriers"]["barrier"]).tolist()
+            trace.member(it) for it in np.unique(trace.tables["barriers"]["barrier"]).tolist()
         ],
         "regions": [_region(trace, number) for number in range(len(trace.regions))],
         "findings": trace.findings(),
@@ -105,7 +107,8 @@ def _product(word: str) -> dict[str, Any] | None:
     if (found := _PRODUCT.match(word)) is None:
         return None
     m, n, k, a, d = map(int, found.groups()[1:])
-    return {"m": m, "n": n, "k": k, "bits": _BITS[a], "a": _TYPES[a], "d": _TYPES[d]}
+    of = {"m": m, "n": n, "k": k, "bits": _BITS[a], "a": _TYPES[a], "d": _TYPES[d]}
+    return of | {"ofWarpgroup": word.startswith("wgmma")}
 
 
 def _flights(trace: Trace) -> dict[str, np.ndarray]:
@@ -142,7 +145,7 @@ def _columns(trace: Trace) -> dict[str, np.ndarray]:
     sizes = np.array([trace.types[kind][1] for _, kind, _ in trace.variables] or [0], "u4")
     by_step = np.argsort(steps["round"][changes["step"]], kind="stable")
     changes, changed = changes[by_step], trace.changed[by_step]
-    is_other = touches["how"] == 3
+    is_other = touches["how"] == OTHER
     of_step = np.where(is_other, 0, touches["step"])
     when = np.where(is_other, touches["step"], steps["round"][of_step] if len(steps) else 0)
     who = np.where(is_other, 0xFFFF, steps["thread"][of_step] if len(steps) else 0)
@@ -193,7 +196,7 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
     name = region["name"] or "unnamed memory"
     layout = trace.report.layout_of({"name": region["name"], "bytes": region["size"]})
     touches = trace.tables["touches"]
-    sizes = touches["size"][(touches["region"] == number) & (touches["how"] != 3)]
+    sizes = touches["size"][(touches["region"] == number) & (touches["how"] < OTHER)]
     if layout is not None:
         kind, size, shape = KINDS.get(layout.type, "u"), layout.size, list(layout.shape)
         if layout.is_tensor and (0 in shape or layout.size * np.prod(shape) > region["size"]):
@@ -202,9 +205,12 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
         size = int(min(sizes, default=4))
         said = _dynamic_type(trace) if region["shared"] else ""
         kind = KINDS.get(said, "f" if size in (4, 8) else "u")
+        if region["shared"] and (most := trace.element_of(region)):
+            kind, size = most
         shape = [region["size"] // max(size, 1)]
     barriers = trace.tables["barriers"]["barrier"]
-    if np.any((barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])):
+    here = (barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])
+    if size == 8 and np.any(here):
         kind = "u"
     if size > 8 or size not in (1, 2, 4, 8):
         kind, shape = "u", [region["size"] // 4]

@@ -27,7 +27,7 @@ LARGEST = 4096  # bytes of a variable that is recorded
 PLACE = np.dtype(
     [
         *[("pc", "u8"), ("line", "u4"), ("function", "u4"), ("first", "u4"), ("count", "u4")],
-        *[("frame_at", "i4"), ("is_saved", "u4")],
+        *[("frame_at", "i4"), ("is_saved", "u2"), ("is_lambda", "u2")],
     ]
 )
 VARIABLE = np.dtype(
@@ -98,7 +98,8 @@ class Places:
                     pc = address + CALL
                     at = bisect_right(starts, pc) - 1
                     # A lambda comes back to where it first names a variable that it captures.
-                    again = (at, line, column) in passed and scopes[at].name == "operator()"
+                    is_lambda = scopes[at].name == "operator()"
+                    again = (at, line, column) in passed and is_lambda
                     passed.add((at, line, column))
                     if (
                         again
@@ -121,7 +122,7 @@ class Places:
                             functions[function] += local.size
                         variables.append((local.at, local.size, local.line, kept, local.is_pointed))
                         self.names.append((local.name, local.type))
-                    places.append((pc, line, function, first, len(found), *frame))
+                    places.append((pc, line, function, first, len(found), *frame, is_lambda))
                     self.lines.append((name, line, inner))
         self.places = np.array(places, PLACE)
         self.variables = np.array(variables, VARIABLE)
@@ -230,6 +231,8 @@ class Places:
             if is_pointed:
                 kind = self.type(_attribute(of, "DW_AT_type"))
             size = self.types[kind][1]
+            if is_pointed and size > LARGEST:  # then where it lies is shown
+                kind, size, is_pointed = self.type(of), 8, False
             line = 0
             if entry.tag == "DW_TAG_variable":
                 line = _value(entry, "DW_AT_decl_line") or 0

@@ -50,6 +50,9 @@ SIGHTING = np.dtype(
 )
 ROUND = np.dtype([("block", "u4"), ("number", "u4")])
 BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u4")])
+# Of accesses: by an asynchronous copy, a tensor core or another block. Behind it: what one of these
+# reads, as a thread has asked for.
+OTHER = 3
 MOST_POINTERS = 1 << 12  # whose memory is looked up
 TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
 TABLES |= {

@@ -13,14 +13,13 @@ import numpy as np
 from lab.checker import findings as told
 from lab.checker.report import Report
 from lab.tracer import windows
-from lab.tracer.record import Recorded, Window
+from lab.tracer.record import OTHER, Recorded, Window
 from lab.tracer.text import WARP, at_line, overview, short
-from lab.tracer.values import value_of
+from lab.tracer.values import leaves, member_at, value_of
 
 RETURNED = 1 << 15  # of a step's depth: its line goes on after a call
 MOST_BLOCKS = 16
 Blocks = int | tuple[int, ...] | list[int | tuple[int, ...]]
-OTHER = 3  # of the tracer's kinds of accesses: by an asynchronous copy or another block
 
 
 class Trace:
@@ -96,10 +95,11 @@ class Trace:
 
     def _name_regions(self) -> None:
         """What has no name is called after the first pointer that points to its beginning."""
-        if len(self.blocks) > 1:  # each has its own
-            for it in self.regions:
-                if it["shared"] and it["block"] >= 0 and it["name"]:
-                    it["of"] = f"{it['name']} of block {self.blocks[it['block']]}"
+        for it in self.regions:
+            if it["shared"] and it["name"] and it["block"] < 0:
+                it["of"] = f"{it['name']} of another block of the cluster"
+            elif it["shared"] and it["name"] and len(self.blocks) > 1:  # each has its own
+                it["of"] = f"{it['name']} of block {self.blocks[it['block']]}"
         nameless = {it["begin"]: it for it in self.regions if not it["name"]}
         for number, it in enumerate(nameless.values(), 1):
             it["name"] = f"memory {number}"
@@ -183,6 +183,47 @@ class Trace:
                     element = f" + {offset // size}" if size and offset else ""
                     return f"{region['name']}{element}"
         return hex(address)
+
+    @cached_property
+    def _structures(self) -> dict[tuple[int, int], str]:
+        """Address and type of the structures that variables point to, with the variable's name."""
+        found: dict[tuple[int, int], str] = {}
+        is_structure = {
+            kind: it[2]
+            for kind, it in enumerate(self.types)
+            if it[0] == "ptr" and self.types[it[2]][0] == "struct" and self.types[it[2]][1]
+        }
+        kinds = np.array([kind for _, kind, _ in self.variables] or [0])
+        rows = np.flatnonzero(np.isin(kinds[self.changed], list(is_structure)))
+        for row in rows.tolist():
+            name, kind, _ = self.variables[self.changed[row]]
+            at = int(self.tables["changes"]["at"][row])
+            address = int.from_bytes(self.bytes[at : at + 8].tobytes(), "little")
+            found.setdefault((address, is_structure[kind]), name)
+        return found
+
+    def member(self, address: int, size: int = 8) -> str:
+        """What lies at an address by the name of an array's element, or of a structure's member."""
+        best = None  # the largest structure
+        for (begin, kind), name in self._structures.items():
+            bytes_ = self.types[kind][1]
+            if begin <= address < begin + bytes_ and (best is None or bytes_ > best[0]):
+                best = bytes_, kind, begin, name
+        if best is None:
+            name, _, number = self.pointer(address, size).partition(" + ")
+            return f"{name}[{number}]" if number else name
+        _, kind, begin, name = best
+        return name + member_at(address - begin, kind, self.types, size)
+
+    def element_of(self, region: dict[str, Any]) -> tuple[str, int] | None:
+        """Of which type most of a structure in memory is, and that type's bytes."""
+        counts: dict[tuple[str, int], int] = {}
+        for begin, kind in self._structures:
+            if 0 <= begin - region["begin"] < region["size"]:
+                for leaf, bytes_ in leaves(kind, self.types):
+                    key = self.types[leaf][0], self.types[leaf][1]
+                    counts[key] = counts.get(key, 0) + bytes_
+        return max(counts, key=counts.__getitem__, default=None)
 
     def runs_of(self, line: int, thread: int | None = None, file: str | None = None) -> list[int]:
         """The steps in which a line is run, in order; by one thread, if one is given: then where

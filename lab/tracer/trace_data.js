@@ -138,7 +138,7 @@ class TraceData {
         for (let f = 0; f < this.fRound.length; f++) {
             const warp = this.fWarp[f], rows = ends[warp];
             const it = { from: this.fRound[f], until: this.fUntil[f], word: this.fWord[f], count: this.fCount[f] };
-            it.isProduct = it.from === it.until || /^(wgmma|tcgen05.mma)/.test(this.words[it.word]);
+            it.isProduct = it.word in this.products || /^(wgmma|tcgen05\.(mma|commit))/.test(this.words[it.word]);
             if (it.from === it.until) it.row = -1; // done at once
             else {
                 it.row = rows.findIndex((end) => end <= it.from);
@@ -257,7 +257,7 @@ class TraceData {
         const it = this.regions[region];
         const touches = this.cells[region].get(cell) || [];
         let t = after(touches, step, (t) => this.tRound[t]);
-        while (t && this.tHow[touches[t - 1]] === 0) t--;
+        while (t && this.isRead(touches[t - 1])) t--;
         const offset = cell * it.size;
         if (t) {
             const writer = touches[t - 1];
@@ -273,6 +273,11 @@ class TraceData {
         if (offset + it.size > begin + bytes) return {};
         const view = new DataView(this.bBytes.buffer, this.bBytes.byteOffset);
         return { value: scalar(view, where + offset - begin, it.kind, it.size) };
+    }
+
+    // By a thread, or by a copy or a product that it has asked for.
+    isRead(t) {
+        return this.tHow[t] === 0 || this.tHow[t] === 4;
     }
 
     isThread(thread) {

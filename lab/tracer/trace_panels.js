@@ -164,7 +164,8 @@ class WarpLanes {
     paintBarrier(pen, number, top) {
         const { data } = this, rows = data.changesOfBarrier[number];
         pen.fillStyle = themed("--soft");
-        pen.fillText(data.mbarriers[number].slice(0, 15), 4, top + 8);
+        const name = data.mbarriers[number];
+        pen.fillText(name.length > 15 ? "…" + name.slice(-14) : name, 4, top + 8);
         rows.forEach((row, i) => {
             const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
             const x = this.left + row.round * this.width;
@@ -375,7 +376,7 @@ class Memory {
             if (at < 0) continue;
             for (const cell of data.cellsOf(t)) {
                 const mark = marks[at].get(cell) || {};
-                mark[data.tHow[t] === 0 ? "read" : "written"] = data.tThread[t] === 0xffff ? "#888888" : colourOf(data.tThread[t] >> 5);
+                mark[data.isRead(t) ? "read" : "written"] = data.tThread[t] === 0xffff ? "#888888" : colourOf(data.tThread[t] >> 5);
                 marks[at].set(cell, mark);
             }
         }
@@ -474,12 +475,13 @@ class Fragments {
         const it = this.productAt(thread >> 5, step), product = it && this.data.products[it.word];
         const box = byId("matrices");
         if (!product) return box.replaceChildren(element("span", "no product of this warp so far", { class: "soft" }));
-        const { m, n, k, bits, a, d } = product, lane = thread & 31;
+        const { m, n, k, bits, a, d, ofWarpgroup } = product, lane = thread & 31;
         const said = `${this.data.words[it.word]}, step ${this.data.rNumber[it.from]}: m${m}n${n}k${k}, ${a} to ${d}; `
-            + `a number is the lane that has the element, lane ${lane} is marked`;
+            + `a number is the lane that has the element, lane ${lane} is marked`
+            + (ofWarpgroup ? "; the 16 rows of this warp; what a descriptor names lies in shared memory" : "");
         const parts = [element("div", said, { class: "soft" })];
         for (const [name, rows, columns, owner] of fragments(m, n, k, bits))
-            parts.push(this.matrix(name, rows, columns, owner, lane));
+            if (!ofWarpgroup || name.endsWith("D")) parts.push(this.matrix(name, rows, columns, owner, lane));
         if (parts.length === 1) parts.push(element("div", "The lanes of this shape are not drawn.", { class: "soft" }));
         const key = said;
         if (this.key === key) return;
@@ -542,7 +544,7 @@ function fitting(value) {
 function requests(data, step) {
     const found = new Map(), nth = new Map();
     for (let t = data.touchedIn[step]; t < data.touchedIn[step + 1]; t++) {
-        if (data.tThread[t] === 0xffff) continue;
+        if (data.tHow[t] > 2) continue; // not a thread's own
         const of = [data.tThread[t] >> 5, data.tHow[t], data.tRegion[t]].join();
         const own = of + "," + data.tThread[t];
         nth.set(own, (nth.get(own) || 0) + 1);

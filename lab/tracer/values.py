@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _CODES = {("f", 4): "f", ("f", 8): "d", ("f16", 2): "e", ("bool", 1): "?"}
@@ -50,3 +50,35 @@ def value_of(
             return found
     code = _CODES.get((what, size))
     return struct.unpack(f"<{code}", data)[0] if code else data.hex()
+
+
+def member_at(offset: int, kind: int, types: list[list[Any]], size: int) -> str:
+    """Where in a structure something of so many bytes lies: ".full[1]"."""
+    said = ""
+    while types[kind][1] > size:
+        match types[kind]:
+            case ["struct", _, _, members]:
+                inner = [it for it in members if 0 <= offset - it[1] < types[it[2]][1]]
+                if not inner:
+                    break
+                name, at, kind = inner[-1]
+                said += f".{name}" if name else ""
+                offset -= at
+            case ["array", _, of, _]:
+                said += f"[{offset // types[of][1]}]"
+                offset, kind = offset % types[of][1], of
+            case _:
+                break
+    return said + (f" + {offset} bytes" if offset else "")
+
+
+def leaves(kind: int, types: list[list[Any]], times: int = 1) -> Iterator[tuple[int, int]]:
+    """The scalars that a type is made of, and the bytes that these take."""
+    match types[kind]:
+        case ["struct", _, _, members]:
+            for _, _, of in members:
+                yield from leaves(of, types, times)
+        case ["array", _, of, count]:
+            yield from leaves(of, types, times * count)
+        case [_, size, *_]:
+            yield kind, size * times

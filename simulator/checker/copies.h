@@ -306,6 +306,7 @@ void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
         }
         const Region* region = recorder.region_at(at);
         if (region && region->holds(at, bytes)) look(at, unsigned(bytes), site.kind, site);
+        if (stepper && !is_written) stepper->is_read(at, bytes);
         touch(site, at, bytes, adds && is_written ? size_of(copy.type) : 16);
         if (is_written)
             writes.set(at, bytes, copy.id);

@@ -131,6 +131,7 @@ void Asynchronous::read_matrix(const Block& block, uint64_t bits, bool is_transp
         const uintptr_t address = at(offset);
         const Region* region = recorder.region_at(address);
         if (region && region->holds(address, 16)) look(address, 16, Kind::Read, asked);
+        if (stepper) stepper->is_read(address, 16);
         touch(asked, address, 16, 16);
         reads.set(address, 16, reading.id);
         reading.ranges.push_back({address, 16});

@@ -183,6 +183,8 @@ class Stepper {
 
     // The C library is about to copy or fill memory for a kernel; `from` is null for the latter.
     virtual void copied(const void* to, const void* from, size_t bytes) = 0;
+    // So does what the running thread has asked for: a copy in bulk, or a product of matrices.
+    virtual void is_read(uintptr_t address, size_t bytes) = 0;
 
     // The running thread asks for what is asynchronous, by a number; it has been waited for. And a
     // warp has made a product, of which all lanes tell.

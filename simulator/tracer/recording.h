@@ -27,7 +27,8 @@ struct Place {
     uint32_t line, function;
     uint32_t first, count;  // of the variables that are in scope
     int32_t frame_at;       // the frame's address: register rbp and so much
-    uint32_t is_saved;      // or what lies there
+    uint16_t is_saved;      // or what lies there
+    uint16_t is_lambda;
 };
 
 struct Variable {
@@ -48,7 +49,8 @@ constexpr uint16_t returned = 1 << 15;
 struct ChangedVariable {
     uint32_t step, variable, bytes_at;  // of `bytes`
 };
-enum class Touched : uint16_t { Read, Write, Atomic, Other };  // Other: the hardware has written it
+// Other: the hardware has written it. Asked: it reads it, as the thread has asked for.
+enum class Touched : uint16_t { Read, Write, Atomic, Other, Asked };
 struct TouchedMemory {
     uint32_t step;  // of Other: the round
     Touched how;

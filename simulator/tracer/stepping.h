@@ -95,10 +95,10 @@ class Tracer : public Stepper {
             extent = begun.launch->block;
             stride = it.said.size() * warp_size;
             of = &it;
-            // A block's shared memory is known when it begins: what another has not claimed.
+            // A block's shared memory is known when it begins; that of its cluster's others, too.
+            find_static_shared(begun, begun.launch->static_shared());
             for (unsigned n = 0; const uintptr_t at = simulator_check_shared(n); n++)
-                if (const int number = recording.region_of(at);
-                    number >= 0 && recording.regions[number].block < 0)
+                if (const int number = recording.region_of(at); number >= 0 && is_own(begun, at))
                     recording.regions[number].block = it.slot;
             if (is_recording()) begin_recording(), next_round();
         }
@@ -109,7 +109,8 @@ class Tracer : public Stepper {
         if (is_recording()) {
             recording.note_others(of->round);
             for (unsigned w = 0; w < of->said.size(); w++)
-                recording.waits.push_back({of->round, warp_number(*of, w), recording.word(""), 0});
+                recording.waits.push_back(
+                    {last_round(), warp_number(*of, w), recording.word(""), 0});
         }
         for (MemoryRegion& region : recording.regions)
             if (region.is_shared && region.block == int(of->slot)) region.is_over = true;
@@ -164,6 +165,10 @@ class Tracer : public Stepper {
         touch(reinterpret_cast<uintptr_t>(to), bytes, Touched::Write);
     }
 
+    void is_read(uintptr_t address, size_t bytes) override {
+        touch(address, bytes, Touched::Asked);
+    }
+
     // The running thread touches memory.
     void touch(uintptr_t address, size_t size, Touched how) {
         if (!is_on || !runs_traced()) return;
@@ -177,15 +182,15 @@ class Tracer : public Stepper {
         MemoryRegion& region = recording.regions[number];
         const size_t offset = address - region.begin;
         size = std::min(size, region.size - offset);
-        if (region.is_shared && how != Touched::Read)
-            std::fill_n(region.written.begin() + offset, size, true);
+        const bool is_read = how == Touched::Read || how == Touched::Asked;
+        if (region.is_shared && !is_read) std::fill_n(region.written.begin() + offset, size, true);
         if (!is_recording()) return;
         recording.note_before(number, offset, size);
         if (thread.step == ~0u) return;
         recording.touches.push_back(
             {thread.step, how, uint16_t(number), uint32_t(offset), uint32_t(size),
              recording.keep(reinterpret_cast<void*>(address), size)});
-        if (how != Touched::Read) unsettled = recording.touches.size();
+        if (!is_read) unsettled = recording.touches.size();
     }
 
     // ---- What is asynchronous
@@ -235,6 +240,11 @@ class Tracer : public Stepper {
             if (of->rounds >= begin && of->rounds < end) return is_on;
         return false;
     }
+    static bool is_own(const Block& block, uintptr_t shared) {
+        const auto at = reinterpret_cast<const char*>(shared);
+        return size_t(at - block.dynamic_shared) < std::max<size_t>(1, block.launch->shared) ||
+               (at >= block.static_begin && at < block.static_end);
+    }
     // As long as a block that runs has steps left to record.
     void go_on_or_end() {
         is_on = false;
@@ -243,12 +253,14 @@ class Tracer : public Stepper {
     uint16_t warp_number(const TracedBlock& it, unsigned warp) const {
         return it.slot * stride / warp_size + warp;
     }
+    // Of any block: others may have had rounds since this one has.
+    uint32_t last_round() const { return recording.rounds.size() - 1; }
     // What other blocks wait for meanwhile is known from here on.
     void next_round() {
-        for (TracedBlock& it : blocks)
-            if (&it != of && it.running && it.has_begun) note_waits(it);
         of->round = recording.rounds.size();
         recording.rounds.push_back({of->slot, uint32_t(of->rounds)});
+        for (TracedBlock& it : blocks)
+            if (&it != of && it.running && it.has_begun) note_waits(it);
     }
     // Of the block's shared memory it is known what lies there.
     void begin_recording() {
@@ -327,12 +339,14 @@ bool Tracer::comes_to(uint64_t pc, uintptr_t rbp) {
     uintptr_t at = rbp + place.frame_at;
     if (place.is_saved) memcpy(&at, reinterpret_cast<void*>(at), sizeof at);
     TracedThread& thread = of->threads[of->running->rank];
-    // What calls the kernel is no line of it.
-    if (int(place.line) == of->running->launch->line && (thread.frames.empty() || at > thread.base))
+    // The lambda that calls the kernel, which a launch is rewritten to, is no line of it.
+    if (place.is_lambda && int(place.line) == of->running->launch->line &&
+        (thread.frames.empty() || at > thread.base))
         return false;
     if (!thread.base) thread.base = at;
     if (!thread.frames.empty() && thread.frames.back().at == at &&
         thread.frames.back().place->line == place.line && pc > thread.frames.back().place->pc) {
+        if (thread.step != ~0u) compare(thread, thread.frames.back(), Which::Declared);
         thread.frames.back().place = &place;
         thread.pc = pc;
         return false;  // further on in the line
@@ -391,7 +405,7 @@ void Tracer::step(TracedThread& thread, const Place& place, uintptr_t at, bool h
         {of->round, uint32_t(&place - places.data()), thread_number(), depth});
 }
 
-// For what the lanes of each warp wait, where that has changed.
+// For what the lanes of each warp wait from now on, where that has changed.
 void Tracer::note_waits(TracedBlock& it) {
     const Block& at = *it.running;
     for (unsigned w = 0; w < it.said.size(); w++) {
@@ -399,7 +413,7 @@ void Tracer::note_waits(TracedBlock& it) {
         std::string now;
         std::vector<Waiting> rows;
         const auto add = [&](const std::string& what, uint32_t lanes) {
-            rows.push_back({it.round, warp_number(it, w), recording.word(what), lanes});
+            rows.push_back({last_round(), warp_number(it, w), recording.word(what), lanes});
             now += what + ':' + std::to_string(lanes) + ' ';
         };
         add("", warp.alive);

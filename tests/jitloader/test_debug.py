@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import jitload
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """\
@@ -90,6 +93,49 @@ def test_an_assertion_stops_at_its_line_with_the_users_frames_alone(source):
     assert "kernel" in frame
     assert "mine.cu:16" in frame
     assert "$1 = 63" in said
+
+
+CALLED = """\
+#include <cassert>
+#include <cuda_bf16.h>
+__global__ void kernel(const float* x, float* y, int n) {
+    __shared__ float tile[32];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __nv_bfloat16 b = __float2bfloat16(x[i]);
+    tile[threadIdx.x] = 2 * x[i];
+    __syncthreads();
+    float other = tile[31 - threadIdx.x];
+    assert(i < n);
+    if (n == 65) __trap();
+    y[i] = other + float(b);
+}
+extern "C" void run(const float* x, float* y, int n) { kernel<<<2, 32>>>(x, y, n); }
+"""
+
+
+@needs_gdb
+def test_a_call_from_python_stops_in_one_thread(tmp_path):
+    (tmp_path / "called.cu").write_text(CALLED)
+    kernel = jitload.load(tmp_path / "called.cu", target="cpu")
+    x, y = torch.arange(64.0), torch.zeros(64)
+    stop = "break called.cu:9 block 1,0,0 thread 3,0,0"
+    said = kernel.debug(
+        *("run", x, y, 64),
+        commands=[stop, "run", "print threadIdx.x", "print b", "print tile[3]", "next"]
+        + ["print threadIdx.x", "print other", "bt"],
+    )
+    assert re.findall(r"\$\d+ = (.*)", said) == ["3", "35", "70", "3", "120"]
+    assert "block (1, 0, 0), thread (3, 0, 0)" in said
+    (frame,) = re.findall(r"^#\d+ .*", said, re.MULTILINE)
+    assert re.search(r"kernel\(.*called\.cu:10$", frame)
+    assert not y.any()
+    # What fails stops: in any Python function that calls the kernel.
+    for n, line in ((60, 10), (65, 11)):
+        said = kernel.debug(lambda n=n: kernel.run(x, y, n), commands=["run", "bt"])
+        assert re.search(rf"^#\d+ .*kernel\(.*called\.cu:{line}$", said, re.MULTILINE)
+        assert re.search(r"block \([01], 0, 0\), thread \(\d+, 0, 0\)", said)
+    with pytest.raises(RuntimeError, match=r"needs a terminal.*commands=\["):
+        kernel.debug("run", x, y, 64)  # pytest has none
 
 
 @needs_gdb

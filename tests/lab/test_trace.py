@@ -16,11 +16,21 @@ import jitload
 import lab
 
 SOURCE = Path(__file__).parent / "traced/mistakes.cu"
-LINES = {
-    match[1]: number
-    for number, line in enumerate(SOURCE.read_text().splitlines(), 1)
-    if (match := re.search(r"// here (\w+)", line))
-}
+
+
+def lines_of(source: Path) -> dict[str, int]:
+    return {
+        match[1]: number
+        for number, line in enumerate(source.read_text().splitlines(), 1)
+        if (match := re.search(r"// here (\w+)", line))
+    }
+
+
+def line_of(name: str, mark: str) -> int:
+    return lines_of(SOURCE.with_name(name))[mark]
+
+
+LINES = lines_of(SOURCE)
 X = torch.arange(128.0) + 1
 # At which thread, after how many runs of the line, which variable has which wrong value.
 SEEN = {
@@ -188,11 +198,7 @@ def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
 
 def test_copies_phases_and_products_stand_on_the_time_line():
     source = SOURCE.with_name("asynchronous.cu")
-    lines = {
-        match[1]: number
-        for number, line in enumerate(source.read_text().splitlines(), 1)
-        if (match := re.search(r"// here (\w+)", line))
-    }
+    lines = lines_of(source)
     kernel = jitload.load(source, target="cpu")
     x = torch.arange(512.0) + 1
     traces = {
@@ -219,6 +225,71 @@ def test_copies_phases_and_products_stand_on_the_time_line():
     assert len(trace.tables["flights"]) == 32
     step = trace.runs_of(lines["multiplied"], 3)[0]
     assert trace.values(3, step)["d"] == [x[3] + 16, 16, 16, 16]
+
+
+@pytest.fixture(scope="module")
+def hopper() -> jitload.Kernel:
+    return jitload.load(SOURCE.with_name("hopper.cu"), target="cpu")
+
+
+def test_a_kernel_on_the_line_of_its_launch_has_steps(tmp_path):
+    (tmp_path / "one.cu").write_text(
+        "__global__ void one(float* x) { int i = threadIdx.x; x[i] = 2 * i; }"
+        ' extern "C" void run(float* x) { one<<<1, 40>>>(x); }\n'
+    )
+    kernel = jitload.load(tmp_path / "one.cu", target="cpu")
+    trace = lab.trace(kernel.run, torch.zeros(40))
+    assert trace.runs_of(1, 39) == [0]
+    assert trace.values(39, 0)["i"] == 39
+
+
+def test_blocks_of_a_cluster_read_and_write_each_others_shared_memory(hopper):
+    x = torch.arange(128.0)
+    trace = lab.trace(hopper.run_exchanged, x, torch.zeros(128), 128, block=[2, 3])
+    names = [it.get("of") for it in trace.regions if it["shared"]]
+    assert sorted(names) == [
+        f"{name} of block ({block}, 0, 0)" for name in ("mine", "sent") for block in (2, 3)
+    ]
+    number = names.index("mine of block (3, 0, 0)")
+    shared = [i for i, it in enumerate(trace.regions) if it["shared"]][number]
+    touches = trace.tables["touches"]
+    readers = trace.tables["steps"]["thread"][
+        touches["step"][(touches["region"] == shared) & (touches["how"] == 0)]
+    ]
+    assert sorted(readers) == list(range(32))  # those of block 2
+    line = line_of("hopper.cu", "read")
+    for thread in (5, trace.thread_of((3, 0, 0), 5)):
+        step = trace.runs_of(line, thread, "hopper.cu")[-1]  # behind what is inlined
+        other = (96, 64)[thread > 32] + 5
+        assert trace.values(thread, step)["theirs"] == other
+    # While the second block runs, the first one waits for it at the cluster's barrier.
+    rounds = trace.tables["rounds"]["block"].tolist()
+    assert trace.waits(0, rounds.index(1)) == ["barrier.cluster.wait at asynchronous.cuh:167"]
+    assert trace.waits(0, trace.runs_of(line, 5, "hopper.cu")[0]) == []
+    alone = lab.trace(hopper.run_exchanged, x, torch.zeros(128), 128, block=3)
+    assert "mine of another block of the cluster" in [it.get("of") for it in alone.regions]
+
+
+def test_tensor_maps_and_products_of_warpgroups_stand_on_the_time_line(hopper):
+    a, b = torch.randn(64, 128).half(), torch.randn(8, 128).half()
+    trace = lab.trace(hopper.run_multiplied, a, b, torch.zeros(512), 128)
+    assert not trace.is_cut  # an array of 8192 halves has no step for each
+    assert trace.steps < 250
+    flights, words = trace.tables["flights"], np.array(trace.words)
+    assert not (flights["until"] == 0xFFFFFFFF).any()
+    copies = flights[np.char.startswith(words[flights["word"]], "cp.async.bulk.tensor")]
+    assert len(copies) == 4  # two in each stage
+    products = flights[np.char.startswith(words[flights["word"]], "wgmma.mma_async at")]
+    assert len(np.unique(products["until"])) == 4  # of two stages: warps 0 and 1, and the others
+    assert len(products) == 2 * 4 * 4  # stages, parts, warps
+    changes = trace.tables["barriers"]
+    assert sorted({trace.member(int(it)) for it in changes["barrier"]}) == ["full", "full[1]"]
+    # What copies and products read is told, of tensors and of shared memory.
+    touches = trace.tables["touches"]
+    asked = touches["region"][touches["how"] == 4]
+    read = {trace.regions[region]["name"]: (asked == region).sum() for region in np.unique(asked)}
+    assert read["a"] >= 64
+    assert read["b"] >= 8
 
 
 @needs_browser

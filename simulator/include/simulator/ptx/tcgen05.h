@@ -119,8 +119,11 @@ inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
 // The barrier at this address of shared memory, or at the same place in each block of a mask, is
 // told of one arrival.
 inline void tensor_commit(uint32_t barrier, uint32_t mask, int blocks, SIMULATOR_CALLER) {
-    tell_cta_group(blocks, "tcgen05.commit", file, line);
     BulkCopy done = tensor_cores::completion();
+    done.what = "tcgen05.commit";
+    done.file = file;
+    done.line = line;
+    tell_cta_group(blocks, done.what, file, line);
     const auto tell = [&](uint32_t address) {
         done.barrier = barrier_at(shared(address));
         add_copy(block_of(address), done);
