@@ -68,7 +68,7 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
                                         slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
             load_steps<kRows, kCols>(shared, pipe, maps, infos, a, slice, steps);
         };
-        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.kv, fetch);
         return;
     }
 
@@ -124,8 +124,8 @@ __global__ WGMMA_KERNEL(DkDvBackwardD256<kCols>::kThreads) void backward_kv_d256
         const int box = column_boxes * box_bytes(S::kBlock);
         store_gradients<S::kBlock, kCols>(
             maps, a, slice, key, 0, group * S::kOut, shared.x[0] + box, shared.x[1] + box, dk_accum,
-            dv_accum, partials, steps.partial, dk, dv);
+            dv_accum, partials, steps, dk, dv);
     };
-    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.kv, multiply);
 #endif
 }

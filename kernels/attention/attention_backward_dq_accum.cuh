@@ -47,10 +47,10 @@ __device__ inline void add_in_order(const DqAccum& to, int64_t at, int position,
 // Calls f(attention, slice, key, steps) for a tile of the scheduler, if it has keys.
 template <int kKeys, int kRows, class Call, class F>
 __device__ void with_drawn_tile(const Call& whole, const DynamicTileScheduler& scheduler,
-                                int splits, int tile_index, F f) {
-    int64_t tile, slice_and_split;
-    scheduler.find(tile_index, tile, slice_and_split);
-    with_tile_of_keys<kKeys, kRows>(whole, scheduler.tiles, splits, tile, slice_and_split, f);
+                                const KvSplit& kv, int tile_index, F f) {
+    int64_t tile, n;
+    scheduler.find(tile_index, tile, n);
+    with_tile_of_keys<kKeys, kRows>(whole, scheduler.tiles, kv, tile, n, f);
 }
 
 #endif

@@ -91,7 +91,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     const auto with_tile = [&](auto f) {
-        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.splits, tile_index, f);
+        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.kv, tile_index, f);
     };
 
     if (group == S::kConsumers) {
@@ -135,7 +135,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
         consumers_barrier();  // both warpgroups have read k
         store_gradients<S::kBlock, kCols>(
             maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
-            partials, steps.partial, dk, dv);
+            partials, steps, dk, dv);
     });
 #endif
 }
@@ -184,18 +184,37 @@ int64_t fused_scratch(const Call& a) {
     using S = FusedBackward<kCols>;
     const int64_t tiles = all_row_tiles(a);
     return tiles * 64 * kCols + DqAccum::ints(tiles, kCols) +
-           partials_scratch<S::kBlock, S::kRows, kCols>(a);
+           partials_scratch<S::kBlock, S::kRows, kCols, true>(a);
 }
 
 // How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
 // dq accumulators. In causal attention at least so many that about eight blocks of a slice start
 // together: more would wait for each other too long.
 template <class Call>
-int64_t slices_at_once(const Call& a) {
+int64_t slices_at_once(const Call& a, int processors) {
     constexpr int64_t room = 24 << 20;
     const int64_t count = room / (8 * a.rows * a.q_slices_per_kv() * a.cols + 1) + 1;
     if (a.right >= a.keys) return count;
-    return std::max(count, ceil_div<int64_t>(multiprocessors(), 8) / a.q_slices_per_kv());
+    return std::max(count, ceil_div<int64_t>(processors, 8) / a.q_slices_per_kv());
+}
+
+// The order in which blocks draw tiles of keys: whole tiles before shared ones, and in causal
+// attention the longest ones of the last two rounds of blocks first. A block waits for blocks with
+// lower tiles of its slice, so those must come before it: a slice is in one group.
+template <class Call>
+DynamicTileScheduler key_scheduler(const Call& a, int tiles, const KvSplit& kv,
+                                   int processors = multiprocessors()) {
+    const int slices = kv.count(a);
+    const int64_t together = slices_at_once(a, processors) * (kv.whole > 0 ? 1 : kv.splits);
+    const int at_once = int(smaller<int64_t>(slices, together));
+    int grouped = slices;
+    if (kv.whole > 0 && kv.whole < a.kv_slices()) {
+        grouped = kv.whole;
+    } else if (!Call::kPacked && a.right < a.keys) {
+        const int last = ceil_div(2 * processors, tiles);
+        grouped = last < slices ? (slices - last) / at_once * at_once : 0;
+    }
+    return {tiles, slices, at_once, grouped};
 }
 
 // False if TMA cannot read or write the tensors.
@@ -212,13 +231,10 @@ bool launch_backward_fused(const Call& a, const T* g, const T* q, const T* k, co
     float* const values = scratch + 2 * tiles * 64;
     int* const tile_counter = reinterpret_cast<int*>(values + tiles * 64 * kCols);
     const DqAccum dq_accum = {values, tile_counter + 1, tile_counter};
-    const auto partials =
-        partials_of<S::kBlock, S::kRows, kCols>(a, reinterpret_cast<float*>(tile_counter + ints));
+    const auto partials = partials_of<S::kBlock, S::kRows, kCols, true>(
+        a, reinterpret_cast<float*>(tile_counter + ints));
     launch_row_infos(a, g, y, stats, infos, stream, {tile_counter, kCols / DqAccum::kPart});
-    const int slices = int(a.kv_slices()) * partials.splits;
-    const DynamicTileScheduler scheduler = {
-        int(a.key_tiles(S::kBlock)), slices,
-        int(smaller<int64_t>(slices, slices_at_once(a) * partials.splits))};
+    const auto scheduler = key_scheduler(a, a.key_tiles(S::kBlock), partials.kv);
     const auto kernel = fused_backward<T, kCols, Call>();
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
     const int blocks =

@@ -51,7 +51,7 @@ struct FusedBackwardD64 {
 // and g of each step.
 template <int kCols, class Shared, class Call>
 __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Call& whole,
-                              const DynamicTileScheduler& scheduler, int splits,
+                              const DynamicTileScheduler& scheduler, const KvSplit& kv,
                               const RowInfo* infos, int* tile_counter) {
     using S = FusedBackwardD64<kCols>;
     PipelineState<2> tile_index_pipe;
@@ -75,14 +75,14 @@ __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Ca
                 load_step<S::kRows, kCols>(shared, pipe, maps, infos, a, place);
             });
         };
-        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, splits, tile_index, fetch);
+        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, kv, tile_index, fetch);
     }
 }
 
 // Two threads add the dq of each step, 64 rows each.
 template <int kCols, class Shared, class Call>
 __device__ void add_tiles(Shared& shared, int part, const Call& whole,
-                          const DynamicTileScheduler& scheduler, int splits, const DqAccum& to) {
+                          const DynamicTileScheduler& scheduler, const KvSplit& kv, const DqAccum& to) {
     using S = FusedBackwardD64<kCols>;
     PipelineState<2> tile_index_pipe;
     PipelineState<1> pipe;
@@ -102,7 +102,7 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole,
                 pipe.next();
             });
         };
-        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, splits, tile_index, add);
+        with_drawn_tile<S::kBlock, S::kRows>(whole, scheduler, kv, tile_index, add);
     }
 }
 
@@ -127,9 +127,9 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
         if (part < 0) {
             produce_tiles<kCols>(
-                shared, maps, whole, scheduler, partials.splits, infos, to.tile_counter);
+                shared, maps, whole, scheduler, partials.kv, infos, to.tile_counter);
         } else {
-            add_tiles<kCols>(shared, part, whole, scheduler, partials.splits, to);
+            add_tiles<kCols>(shared, part, whole, scheduler, partials.kv, to);
         }
         return;
     }
@@ -162,7 +162,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         consumers_barrier();  // both warpgroups have read k
         store_gradients<S::kBlock, kCols>(
             maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
-            partials, steps.partial, dk, dv);
+            partials, steps, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
@@ -173,7 +173,7 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         if (is_first) shared.tile_index_empty[tile_index_pipe.stage].arrive();
         tile_index_pipe.next();
         if (tile_index >= scheduler.count()) return;
-        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.splits, tile_index, multiply);
+        with_drawn_tile<S::kBlock, kRows>(whole, scheduler, partials.kv, tile_index, multiply);
     }
 #endif
 }

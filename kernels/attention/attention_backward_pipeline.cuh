@@ -9,12 +9,23 @@ struct BackwardMaps {
     CUtensorMap to[2];       // dq, or dk and dv
 };
 
+// Which blocks have a tile of keys: one block, in the first `whole` slices of k and v, and `splits`
+// blocks that share it in the others. Blocks are counted in the order of their slices.
+struct KvSplit {
+    int whole, splits;
+    template <class Call>
+    int count(const Call& a) const {  // blocks that have the n-th tile, of all slices
+        return whole + int(a.kv_slices() - whole) * splits;
+    }
+};
+
 // The accumulators of dk and dv of blocks that share a tile of keys, in scratch memory: those of
 // the `count` blocks for dk, then for dv. convert_accum adds up the `splits` of each tile. Element
 // i of thread t of a warpgroup, which has 64 keys, is at i / 4 * 4 * kWarpgroup + 4 * t + i % 4.
 struct DkDvPartials {
     float* values;
-    int splits, count;
+    KvSplit kv;
+    int count;
     // keys and cols: of a tile.
     __host__ __device__ int64_t at(int is_dv, int partial, int keys, int cols) const {
         return (int64_t(is_dv) * count + partial) * keys * cols;
@@ -56,13 +67,15 @@ __device__ Steps steps_of_rows(const Call& a, int key, int split, int splits, in
     return {low, high > low ? high : low, split, splits, partial};
 }
 
-// Calls f(attention, slice, key, steps) for a tile of keys of one of the `splits` blocks of each
-// slice, from `key` on, if there are such keys.
+// Calls f(attention, slice, key, steps) for a tile of keys, from `key` on, if there are such keys.
+// n: which of the blocks that KvSplit counts has it.
 template <int kKeys, int kRows, class Call, class F>
-__device__ void with_tile_of_keys(const Call& whole, int tiles, int splits, int64_t tile,
-                                  int64_t slice_and_split, F f) {
-    const int partial = int(slice_and_split) * tiles + int(tile);
-    const int slice = int(slice_and_split) / splits, split = int(slice_and_split) % splits;
+__device__ void with_tile_of_keys(const Call& whole, int tiles, const KvSplit& kv, int64_t tile,
+                                  int64_t n, F f) {
+    const int shared = int(n) - kv.whole, partial = shared * tiles + int(tile);
+    const int splits = shared < 0 ? 1 : kv.splits;
+    const int slice = shared < 0 ? int(n) : kv.whole + shared / splits;
+    const int split = shared < 0 ? 0 : shared % splits;
     const auto& a = whole.of_keys(tile, kKeys);
     const int key = int(tile) * kKeys;
     if (Call::kPacked && key >= a.keys) return;
@@ -71,11 +84,11 @@ __device__ void with_tile_of_keys(const Call& whole, int tiles, int splits, int6
 
 // Calls it for each tile of keys of a block.
 template <int kKeys, int kRows, class Call, class F>
-__device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler, int splits,
-                                      F f) {
-    scheduler.for_each<true>([&](int64_t number, int64_t slice_and_split) {
+__device__ void for_each_tile_of_keys(const Call& whole, const TileScheduler& scheduler,
+                                      const KvSplit& kv, F f) {
+    scheduler.for_each<true>([&](int64_t number, int64_t n) {
         with_tile_of_keys<kKeys, kRows>(
-            whole, scheduler.tiles, splits, scheduler.tiles - 1 - number, slice_and_split, f);
+            whole, scheduler.tiles, kv, scheduler.tiles - 1 - number, n, f);
     });
 }
 
@@ -195,11 +208,11 @@ template <int kBlock, int kCols, class T, class Call, int N2>
 __device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int key,
                                 int first, int column, char* k_tile, char* v_tile,
                                 float (&dk_accum)[N2], const float (&dv_accum)[N2],
-                                const DkDvPartials& partials, int partial, T* dk, T* dv) {
-    if (partials.splits > 1) {
+                                const DkDvPartials& partials, const Steps& steps, T* dk, T* dv) {
+    if (steps.splits > 1) {
         float* const to = partials.values + first * kCols + column * 64;
-        store_accum(to + partials.at(0, partial, kBlock, kCols), dk_accum);
-        store_accum(to + partials.at(1, partial, kBlock, kCols), dv_accum);
+        store_accum(to + partials.at(0, steps.partial, kBlock, kCols), dk_accum);
+        store_accum(to + partials.at(1, steps.partial, kBlock, kCols), dv_accum);
         return;
     }
     const int top = key + first;
@@ -250,18 +263,21 @@ constexpr int kConvertThreads = 256;
 
 // Scales and rounds accumulators of 64 rows of 64 columns: a thread has eight columns of two rows.
 // `to`: the first of them; there are so many rows and columns. add(sums, at): adds the thread's 16
-// accumulators, four at `at`, the next four behind those.
-template <class T, class Add>
+// accumulators, four at `at`, the next four behind those; of no row for which has_some(row) is
+// false are there any, and its elements are 0.
+template <class T, class HasSome, class Add>
 __device__ void convert_accum_tile(T* to, int64_t stride, int64_t rows, int64_t cols, float scale,
-                                   Add add) {
+                                   HasSome has_some, Add add) {
     const int chunk = threadIdx.x % 8, lanes = threadIdx.x / 8 * 4;  // of four lanes
+    const int row = lanes / 32 * 16 + lanes % 32 / 4;                // and that 8 below it
+    const bool some[2] = {has_some(row), has_some(row + 8)};
     float sums[16] = {};
-    add(sums, (chunk * kWarpgroup + lanes) * 4);
+    if (some[0] || some[1]) add(sums, (chunk * kWarpgroup + lanes) * 4);
     Vec<T, 8> two[2];
-    for (int i = 0; i < 16; ++i) two[i / 2 % 2][i / 4 * 2 + i % 2] = T(sums[i] * scale);
+    for (int i = 0; i < 16; ++i)
+        two[i / 2 % 2][i / 4 * 2 + i % 2] = T(some[i / 2 % 2] ? sums[i] * scale : 0.f);
     for (int half = 0; half < 2 && chunk * 8 < cols; ++half) {
-        const int row = lanes / 32 * 16 + lanes % 32 / 4 + half * 8;
-        if (row < rows) store(to + row * stride + chunk * 8, two[half]);
+        if (row + half * 8 < rows) store(to + (row + half * 8) * stride + chunk * 8, two[half]);
     }
 }
 
@@ -292,29 +308,36 @@ __global__ __launch_bounds__(kConvertThreads, 4) void convert_accum(
         const int64_t at = (slice * whole.row_tiles(64) + tile) * kParts + part;
         const auto& a = whole.of_rows(tile, 64);
         place.row = tile * 64;
+        // A row that sees no key has no accumulators, unless another row of its tile sees some.
+        const auto sees_keys = [&](int row) {
+            row += int(place.row);
+            return row < a.rows && a.first_key(row) < a.end_key(row);
+        };
         convert_accum_tile(dq + a.at(a.dq, place) + column, a.dq.row, a.rows - place.row,
-                           a.cols - column, float(a.scale), [&](float (&sums)[16], int from) {
-                               if (dq_accum.semaphores[at] > 0)
-                                   add_accum(sums, dq_accum.values + at * DqAccum::kNumbers + from);
+                           a.cols - column, float(a.scale), sees_keys,
+                           [&](float (&sums)[16], int from) {
+                               add_accum(sums, dq_accum.values + at * DqAccum::kNumbers + from);
                            });
         return;
     }
+    const KvSplit kv = partials.kv;
     const int is_dv = n % 2, first = n / 2 % (kKeys / 64) * 64;
     n /= 2 * (kKeys / 64);
-    const int slices = int(whole.kv_slices()), slice = n % slices;
-    const int tiles = partials.count / (partials.splits * slices);
+    const int slices = int(whole.kv_slices()) - kv.whole, slice = n % slices;
+    const int tiles = partials.count / (kv.splits * slices);
     int64_t tile = n / slices;
     const float* const values =
         partials.values + first * kCols + part * DqAccum::kNumbers +
-        partials.at(is_dv, slice * partials.splits * tiles + int(tile), kKeys, kCols);
+        partials.at(is_dv, slice * kv.splits * tiles + int(tile), kKeys, kCols);
     const auto& a = whole.of_keys(tile, kKeys);
     const int64_t key = tile * kKeys + first;
     const Strides& strides = is_dv ? a.dv : a.dk;
     convert_accum_tile(
-        (is_dv ? dv : dk) + a.kv_at(strides, slice, key) + column, strides.row, a.keys - key,
-        a.cols - column, is_dv ? 1.f : float(a.scale), [&](float (&sums)[16], int from) {
+        (is_dv ? dv : dk) + a.kv_at(strides, kv.whole + slice, key) + column, strides.row,
+        a.keys - key, a.cols - column, is_dv ? 1.f : float(a.scale), [](int) { return true; },
+        [&](float (&sums)[16], int from) {
 #pragma unroll 2
-            for (int split = 0; split < partials.splits; ++split)
+            for (int split = 0; split < kv.splits; ++split)
                 add_accum(sums, values + int64_t(split) * tiles * kKeys * kCols + from);
         });
 }
@@ -322,48 +345,75 @@ __global__ __launch_bounds__(kConvertThreads, 4) void convert_accum(
 // ---- on the host
 
 // How many blocks share a tile of kKeys keys, of kCols columns, with steps of kRows rows: so many
-// that the time is shortest, in steps, of which each takes about 2.7 microseconds whatever the head
+// that the time is shortest, in steps, of which each takes about 2.5 microseconds whatever the head
 // size. A block costs kBlockSteps more, to begin and to end; and what blocks leave that share a
-// tile is written and read again. Packed sequences have the bits that each has by itself: one
-// block.
+// tile is written and read again. kMixes: whether only the slices may be shared that would begin
+// the last round of blocks. Packed sequences have the bits that each has by itself: one block.
 constexpr double kBlockSteps = 1.5, kConvertSteps = 0.6, kBytesOfStep = 7e6;
 constexpr int kMostSplits = 128;
 
-template <int kKeys, int kRows, int kCols, class Call>
-int kv_splits(const Call& a, int processors = multiprocessors()) {
-    if (Call::kPacked) return 1;
-    const double blocks = a.kv_slices() * a.key_tiles(kKeys), at_once = processors;
+// The steps of the mean tile, of those of a tile that all rows see: 1 or less.
+template <int kKeys, class Call>
+double mean_steps(const Call& a) {
+    const double shift = double(a.keys - a.rows) + a.right, tiles = a.key_tiles(kKeys);
+    // The first row that sees a tile is number * kKeys - shift.
+    const double first = shift > 0 ? floor(shift / kKeys) + 1 : 0, hidden = tiles - first;
+    if (a.right >= a.keys || hidden <= 0) return 1;
+    const double row = kKeys * (first + tiles - 1) / 2 - shift;
+    const double mean = 1 - hidden / tiles * row / a.rows;
+    return mean > 0.1 ? mean : 0.1;
+}
+
+template <int kKeys, int kRows, int kCols, bool kMixes, class Call>
+KvSplit kv_split(const Call& a, int processors = multiprocessors()) {
+    const int slices = int(a.kv_slices());
+    KvSplit best = {slices, 1};
+    if (Call::kPacked || slices == 0) return best;
+    const double tiles = a.key_tiles(kKeys), mean = mean_steps<kKeys>(a);
     const double all = a.q_slices_per_kv() * ceil_div<int64_t>(a.rows, kRows);
-    // In causal attention the first tile has all steps, and the mean one half of them.
-    const double mean = a.right < a.keys ? 0.5 : 1;
-    const auto cost = [&](int splits) {
-        const double longest = ceil(all / splits) + kBlockSteps;
-        const double rounds = blocks * splits / at_once;
-        const double whole =
-            mean < 1 ? rounds * (mean * all / splits + kBlockSteps) : ceil(rounds) * longest;
-        const double bytes = blocks * splits * kKeys * kCols * 2 * 2 * sizeof(float);
-        return (whole > longest ? whole : longest) +
-               (splits > 1 ? kConvertSteps + bytes / kBytesOfStep : 0);
+    const auto cost = [&](const KvSplit& kv) {
+        const double whole = kv.whole * tiles, shared = (slices - kv.whole) * tiles * kv.splits;
+        const double of_whole = all + kBlockSteps, of_shared = ceil(all / kv.splits) + kBlockSteps;
+        double time;
+        if (mean > 0.95) {
+            // Whole tiles come in rounds; processors that have none in the last one begin with
+            // shared tiles, of which the others then come in rounds.
+            const double rounds = floor(whole / processors), left = whole - rounds * processors;
+            const double early = left > 0 ? (processors - left) * floor(of_whole / of_shared) : 0;
+            time = (rounds + (left > 0)) * of_whole;
+            if (shared > early) time += ceil((shared - early) / processors) * of_shared;
+        } else {  // the longest come first, so that all processors end at about the same time
+            const double longest = shared > 0 ? of_shared : of_whole;
+            const double steps = (whole + shared) * (mean * all / kv.splits + kBlockSteps);
+            time = steps / processors > longest ? steps / processors : longest;
+        }
+        const double bytes = shared * kKeys * kCols * 2 * 2 * sizeof(float);
+        return time + (shared > 0 ? kConvertSteps + bytes / kBytesOfStep : 0);
     };
-    int best = 1;
-    double least = cost(1);
-    for (int splits = 2; splits <= kMostSplits && splits <= all; ++splits) {
-        if (blocks * splits > 4 * at_once) break;
-        if (cost(splits) < 0.97 * least) best = splits, least = cost(splits);
-    }
+    double least = cost(best);
+    const auto consider = [&](int whole) {
+        for (int splits = 2; splits <= kMostSplits && splits <= all; ++splits) {
+            if ((slices - whole) * tiles * splits > 4 * processors) break;
+            const double time = cost({whole, splits});
+            if (time < 0.97 * least) best = {whole, splits}, least = time;
+        }
+    };
+    consider(0);
+    const double rounds = floor(slices * tiles / processors);
+    const int whole = int(rounds * processors / tiles);
+    if (kMixes && mean > 0.95 && whole > 0 && whole < slices) consider(whole);
     return best;
 }
 
-// Floats of scratch memory for the partial accumulators.
-template <int kKeys, int kRows, int kCols, class Call>
-int64_t partials_scratch(const Call& a) {
-    const int64_t splits = kv_splits<kKeys, kRows, kCols>(a);
-    return splits > 1 ? 2 * splits * a.kv_slices() * a.key_tiles(kKeys) * kKeys * kCols : 0;
-}
-template <int kKeys, int kRows, int kCols, class Call>
+// The partial accumulators: of how many blocks, and how many floats of scratch memory they take.
+template <int kKeys, int kRows, int kCols, bool kMixes, class Call>
 DkDvPartials partials_of(const Call& a, float* scratch) {
-    const int splits = kv_splits<kKeys, kRows, kCols>(a);
-    return {scratch, splits, int(splits * a.kv_slices() * a.key_tiles(kKeys))};
+    const KvSplit kv = kv_split<kKeys, kRows, kCols, kMixes>(a);
+    return {scratch, kv, int((kv.count(a) - kv.whole) * a.key_tiles(kKeys))};
+}
+template <int kKeys, int kRows, int kCols, bool kMixes, class Call>
+int64_t partials_scratch(const Call& a) {
+    return 2 * int64_t(partials_of<kKeys, kRows, kCols, kMixes>(a, nullptr).count) * kKeys * kCols;
 }
 
 template <class T, int kCols, int kKeys, class Call>
@@ -371,8 +421,7 @@ void launch_convert_accum(const Call& a, const DqAccum& dq_accum, const DkDvPart
                           T* dq, T* dk, T* dv, cudaStream_t stream) {
     constexpr int kParts = kCols / DqAccum::kPart;
     const int64_t dq_blocks = dq == nullptr ? 0 : a.slices() * a.row_tiles(64) * kParts;
-    const int64_t kv_tiles = partials.splits > 1 ? a.kv_slices() * a.key_tiles(kKeys) : 0;
-    const int64_t kv_blocks = kv_tiles * (kKeys / 64) * 2 * kParts;
+    const int64_t kv_blocks = partials.count / partials.kv.splits * (kKeys / 64) * 2 * kParts;
     if (dq_blocks + kv_blocks == 0) return;
     launch_secondary(convert_accum<T, kCols, kKeys, Call>, 1, unsigned(dq_blocks + kv_blocks),
                      kConvertThreads, stream, a, dq_accum, partials, int(dq_blocks), dq, dk, dv);

@@ -206,7 +206,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             tiles.next();
             load_steps<kRows, kCols>(shared, pipe, maps, infos, a, slice, steps);
         };
-        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.kv, fetch);
         return;
     }
 
@@ -281,11 +281,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         for (int n = S::kAheadOfKv; n < count; ++n) step(std::false_type());
         if (S::kAheadOfKv && count > 0) step(std::true_type());
         store_gradients<S::kBlock, kCols>(maps, a, slice, key, group * 64, 0, k_tile, v_tile,
-                                          dk_accum, dv_accum, partials, steps.partial, dk, dv);
+                                          dk_accum, dv_accum, partials, steps, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
-    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.splits, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, scheduler, partials.kv, multiply);
 #endif
 }
 
@@ -318,7 +318,7 @@ bool can_backward_wgmma() {
 template <int kCols, class Call>
 int64_t wgmma_scratch(const Call& a) {
     using K = DkDvBackward<kCols>;
-    return partials_scratch<K::kBlock, K::kRows, kCols>(a);
+    return partials_scratch<K::kBlock, K::kRows, kCols, false>(a);
 }
 
 // False if TMA cannot read or write the tensors.
@@ -333,8 +333,8 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
         !map_inputs(of_kv, a, g, q, k, v, K::kRows, K::kBlock) || !map_dk_dv(of_kv, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
-    const auto partials =
-        partials_of<K::kBlock, K::kRows, kCols>(a, scratch + 2 * a.slices() * infos_of_slice(a));
+    const auto partials = partials_of<K::kBlock, K::kRows, kCols, false>(
+        a, scratch + 2 * a.slices() * infos_of_slice(a));
     launch_row_infos(a, g, y, stats, infos, stream);
     const auto start = [&](auto kernel, int bytes, const BackwardMaps& maps,
                            const TileScheduler& scheduler, auto... to) {
@@ -343,8 +343,8 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
         kernel<<<scheduler.blocks, S::kThreads, bytes, stream>>>(maps, a, scheduler, infos, to...);
     };
     start(dk_dv_backward<T, kCols, Call>(), sizeof(typename K::DkDvShared), of_kv,
-          scheduler_of<kCols>(a, a.kv_slices() * partials.splits, a.key_tiles(K::kBlock), K::kBlock,
-                              a.rows * a.q_slices_per_kv(), partials.splits),
+          scheduler_of<kCols>(a, partials.kv.count(a), a.key_tiles(K::kBlock), K::kBlock,
+                              a.rows * a.q_slices_per_kv(), partials.kv.splits),
           partials, dk, dv);
     launch_convert_accum<T, kCols, K::kBlock>(a, {}, partials, (T*)nullptr, dk, dv, stream);
     start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::DqShared), of_q,

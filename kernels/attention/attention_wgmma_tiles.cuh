@@ -56,13 +56,16 @@ struct TileScheduler {
 
 // The dynamic tile scheduler. Blocks draw indices from a counter in memory. An index stands for the
 // first tile of all slices, then the next one, and so on, for as many slices at a time as fit into
-// L2.
+// L2. The slices after the first `grouped` come all at a time: where first tiles have the most
+// work, none of them then begins near the end.
 struct DynamicTileScheduler {
-    int tiles, slices, at_once;
+    int tiles, slices, at_once, grouped;
     __host__ __device__ int count() const { return tiles * slices; }
-    __device__ void find(int tile_index, int64_t& tile, int64_t& slice) const {
-        const int first = tile_index / (at_once * tiles) * at_once;
-        const int together = smaller(at_once, slices - first), n = tile_index - first * tiles;
+    __host__ __device__ void find(int tile_index, int64_t& tile, int64_t& slice) const {
+        const bool in_group = tile_index < grouped * tiles;
+        const int first = in_group ? tile_index / (at_once * tiles) * at_once : grouped;
+        const int together = in_group ? smaller(at_once, grouped - first) : slices - grouped;
+        const int n = tile_index - first * tiles;
         tile = n / together, slice = first + n % together;
     }
 };

@@ -1,5 +1,6 @@
 """Which launches are chosen for a shape, of shapes up to the limits, without a GPU."""
 
+import heapq
 import random
 from pathlib import Path
 
@@ -20,12 +21,16 @@ def plans() -> Kernel:
     return jitload.load(source, target="cpu", include=include)
 
 
-def blocks_and_steps(
-    batches: int, heads: int, rows: int, kv_heads: int, keys: int, cols: int
-) -> tuple[int, int]:
-    """Blocks that have a tile of keys each, and the steps of a tile that all rows see."""
+def split(plans: Kernel, shape: tuple[int, ...], causal: int) -> tuple[int, int, int, int]:
+    """Whole slices, blocks that share a tile of the others, tiles of a slice, steps of a tile.
+
+    shape: batches, heads, rows, heads of k and v, keys, columns.
+    """
+    batches, heads, rows, kv_heads, keys, cols = shape
+    plan = torch.zeros(2, dtype=torch.int64)
+    plans.attention_split(*shape, causal, H200, plan)
     of_keys, of_rows = TILES[cols]
-    return batches * kv_heads * -(-keys // of_keys), heads // kv_heads * -(-rows // of_rows)
+    return *plan.tolist(), -(-keys // of_keys), heads // kv_heads * -(-rows // of_rows)
 
 
 def test_blocks_share_keys_where_multiprocessors_would_idle(plans: Kernel):
@@ -33,10 +38,22 @@ def test_blocks_share_keys_where_multiprocessors_would_idle(plans: Kernel):
         for causal in (0, 1):
             for heads, kv_heads in ((12, 1), (8, 1), (12, 3), (71, 1)):
                 shape = 1, heads, 4096, kv_heads, 4096, cols
-                splits = plans.attention_splits(*shape, causal, H200)
-                blocks, _ = blocks_and_steps(*shape)
-                assert blocks * splits > 0.7 * H200, (shape, splits)
-            assert plans.attention_splits(16, 32, 4096, 8, 4096, cols, causal, H200) == 1
+                whole, splits, tiles, _ = split(plans, shape, causal)
+                assert whole == 0, shape
+                assert kv_heads * tiles * splits > 0.7 * H200, (shape, splits)
+            whole, splits, *_ = split(plans, (16, 32, 4096, 8, 4096, cols), causal)
+            assert (whole, splits) == (16 * 8, 1)
+
+
+def test_the_last_round_of_blocks_is_shared(plans: Kernel):
+    """672 tiles of equal work are five rounds of 132 blocks and 12 tiles more."""
+    whole, splits, tiles, steps = split(plans, (3, 24, 3584, 8, 3584, 128), 0)
+    assert (tiles, steps) == (28, 168)
+    assert 0 < whole < 24
+    assert splits > 1
+    assert whole * tiles <= 5 * H200
+    rounds = -(-whole * tiles // H200) * steps
+    assert rounds + steps / splits < 0.9 * 6 * steps
 
 
 def test_blocks_that_share_keys_have_work_and_room(plans: Kernel):
@@ -46,11 +63,52 @@ def test_blocks_that_share_keys_have_work_and_room(plans: Kernel):
         rows, keys, batches = (round(2 ** draw.uniform(0, most)) for most in (20, 20, 12))
         heads = kv_heads * draw.choice((1, 2, 4, 7, 48))
         shape = batches, heads, rows, kv_heads, keys, cols
-        splits = plans.attention_splits(*shape, draw.randrange(2), H200)
-        blocks, steps = blocks_and_steps(*shape)
-        assert 1 <= splits <= steps, shape
-        partial_sums = 2 * 4 * blocks * splits * TILES[cols][0] * cols  # bytes
-        assert splits == 1 or partial_sums <= 160 << 20, shape
+        whole, splits, tiles, steps = split(plans, shape, draw.randrange(2))
+        assert 1 <= splits <= max(steps, 1), shape
+        assert 0 <= whole <= batches * kv_heads, shape
+        shared = (batches * kv_heads - whole) * tiles * splits
+        partial_sums = 2 * 4 * shared * TILES[cols][0] * cols  # bytes
+        assert partial_sums <= 160 << 20, shape
+
+
+def test_blocks_are_drawn_after_those_that_they_wait_for(plans: Kernel):
+    """A block waits for those with lower tiles of its slice, which must have been drawn before."""
+    draw = random.Random(1)
+    for _ in range(200):
+        cols, kv_heads, causal = draw.choice((64, 128)), draw.choice((1, 3, 8)), draw.randrange(2)
+        length, batches = (round(2 ** draw.uniform(0, most)) for most in (13, 4))
+        shape = batches, kv_heads * draw.choice((1, 2, 7)), length, kv_heads, length, cols
+        whole, splits, tiles, _ = split(plans, shape, causal)
+        blocks = (whole + (batches * kv_heads - whole) * splits) * tiles
+        order = torch.zeros(blocks, 2, dtype=torch.int64)
+        arguments = (*shape, causal, H200, whole, splits, blocks, order)
+        assert plans.attention_order(*arguments) == blocks
+        next_tiles: dict[int, int] = {}  # of each slice; all its blocks with a tile come together
+        left: dict[int, int] = {}
+        for tile, number in order.tolist():
+            slice_ = number if number < whole else whole + (number - whole) // splits
+            if left.get(slice_, 0) == 0:
+                left[slice_] = 1 if slice_ < whole else splits
+                next_tiles[slice_] = next_tiles.get(slice_, -1) + 1
+            left[slice_] -= 1
+            assert tile == next_tiles[slice_], shape
+        assert set(next_tiles.values()) == {tiles - 1}
+        assert len(next_tiles) == batches * kv_heads
+
+
+def test_long_causal_tiles_come_first_in_the_last_rounds(plans: Kernel):
+    """So that all multiprocessors end together: the mean tile has half of the longest one's work."""
+    for shape in ((3, 56, 1536, 8, 1536, 128), (9, 28, 911, 4, 911, 128)):
+        whole, splits, tiles, steps = split(plans, shape, 1)
+        blocks = shape[0] * shape[3] * tiles
+        assert (whole, splits) == (shape[0] * shape[3], 1)
+        order = torch.zeros(blocks, 2, dtype=torch.int64)
+        plans.attention_order(*shape, 1, H200, whole, splits, blocks, order)
+        free = [0.0] * H200
+        work = [steps * (1 - tile * 128 / shape[2]) for tile in order[:, 0].tolist()]
+        for each in work:
+            heapq.heapreplace(free, free[0] + each)
+        assert max(free) < 1.1 * max(sum(work) / H200, steps)
 
 
 def test_rows_of_any_width_fill_their_threads(plans: Kernel):

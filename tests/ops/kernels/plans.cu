@@ -1,25 +1,62 @@
 // The plans of launches, for shapes that nobody allocates.
-#include "attention_backward_pipeline.cuh"
+#include "attention_backward_fused_d128.cuh"
+#include "attention_backward_dkdv_d256.cuh"
 #include "column_sums.cuh"
 #include "launches.cuh"
 
-// The blocks that share a tile of keys, on a GPU of so many multiprocessors.
-template <int kKeys, int kRows, int kCols>
-int splits_of(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads, int64_t keys,
-              bool causal, int processors) {
+// Calls f(attention, keys of a tile, rows of a step, columns, mixes) as the kernels for so many
+// columns plan.
+template <class F>
+void with_backward(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads, int64_t keys,
+                   int cols, bool causal, F f) {
     Attention a = {};
     a.batches = a.kv_batches = batches, a.heads = heads, a.kv_heads = kv_heads;
-    a.rows = rows, a.keys = keys, a.cols = kCols;
+    a.rows = rows, a.keys = keys, a.cols = cols;
     a.left = a.limit(-1), a.right = a.limit(causal ? 0 : -1);
-    return kv_splits<kKeys, kRows, kCols>(a, processors);
+    const auto plan = [&](auto kernel, auto mixes) {
+        using S = decltype(kernel);
+        f(a, std::integral_constant<int, S::kBlock>(), std::integral_constant<int, S::kRows>(),
+          mixes);
+    };
+    if (cols <= 64) return plan(FusedBackwardD64<64>(), std::true_type());
+    if (cols <= 128) return plan(FusedBackwardD128<128>(), std::true_type());
+    plan(DkDvBackwardD256<256>(), std::false_type());
 }
 
-extern "C" int attention_splits(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads,
-                                int64_t keys, int cols, int causal, int processors) {
-    const auto of = cols <= 64    ? splits_of<128, 128, 64>
-                    : cols <= 128 ? splits_of<128, 64, 128>
-                                  : splits_of<64, 64, 256>;
-    return of(batches, heads, rows, kv_heads, keys, causal, processors);
+// Slices of k and v whose tiles have a block each, and the blocks that share a tile of the others,
+// on a GPU of so many multiprocessors.
+extern "C" void attention_split(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads,
+                                int64_t keys, int cols, int causal, int processors, int64_t* plan) {
+    with_backward(batches, heads, rows, kv_heads, keys, cols, causal,
+                  [&](const Attention& a, auto of_keys, auto of_rows, auto mixes) {
+                      const KvSplit kv =
+                          cols <= 64
+                              ? kv_split<of_keys.value, of_rows.value, 64, mixes.value>(
+                                    a, processors)
+                          : cols <= 128
+                              ? kv_split<of_keys.value, of_rows.value, 128, mixes.value>(
+                                    a, processors)
+                              : kv_split<of_keys.value, of_rows.value, 256, mixes.value>(
+                                    a, processors);
+                      plan[0] = kv.whole, plan[1] = kv.splits;
+                  });
+}
+
+// For each block, in the order in which they are drawn: its tile of keys, and which of the blocks
+// with such a tile it is. Returns how many there are; `order` has room for `room` of them.
+extern "C" int attention_order(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads,
+                               int64_t keys, int cols, int causal, int processors, int64_t whole,
+                               int64_t splits, int64_t room, int64_t* order) {
+    int count = 0;
+    with_backward(batches, heads, rows, kv_heads, keys, cols, causal,
+                  [&](const Attention& a, auto of_keys, auto, auto) {
+                      const auto scheduler = key_scheduler(
+                          a, int(a.key_tiles(of_keys.value)), {int(whole), int(splits)}, processors);
+                      count = scheduler.count();
+                      for (int i = 0; i < count && i < room; ++i)
+                          scheduler.find(i, order[2 * i], order[2 * i + 1]);
+                  });
+    return count;
 }
 
 // Threads of a row, rows of a block, and blocks.
