@@ -133,9 +133,8 @@ __global__ WGMMA_KERNEL(FusedBackwardD128<kCols>::kThreads) void backward_fused_
             clear_tail<S::kBlock, kCols, S::kConsumers>(shared.x[0], a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both warpgroups have read k
-        store_gradients<S::kBlock, kCols>(
-            maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
-            partials, steps, dk, dv);
+        store_gradients<S::kBlock, kCols>(maps, a, slice, key, group * 64, 0, k_tile, v_tile,
+                                          regs.dk_accum, regs.dv_accum, partials, steps, dk, dv);
     });
 #endif
 }

@@ -82,7 +82,8 @@ __device__ void produce_tiles(Shared& shared, const BackwardMaps& maps, const Ca
 // Two threads add the dq of each step, 64 rows each.
 template <int kCols, class Shared, class Call>
 __device__ void add_tiles(Shared& shared, int part, const Call& whole,
-                          const DynamicTileScheduler& scheduler, const KvSplit& kv, const DqAccum& to) {
+                          const DynamicTileScheduler& scheduler, const KvSplit& kv,
+                          const DqAccum& to) {
     using S = FusedBackwardD64<kCols>;
     PipelineState<2> tile_index_pipe;
     PipelineState<1> pipe;
@@ -160,9 +161,8 @@ __global__ WGMMA_KERNEL(FusedBackwardD64<kCols>::kThreads) void backward_fused_d
         if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);
         for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both warpgroups have read k
-        store_gradients<S::kBlock, kCols>(
-            maps, a, slice, key, group * 64, 0, k_tile, v_tile, regs.dk_accum, regs.dv_accum,
-            partials, steps, dk, dv);
+        store_gradients<S::kBlock, kCols>(maps, a, slice, key, group * 64, 0, k_tile, v_tile,
+                                          regs.dk_accum, regs.dv_accum, partials, steps, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };

@@ -313,11 +313,11 @@ __global__ __launch_bounds__(kConvertThreads, 4) void convert_accum(
             row += int(place.row);
             return row < a.rows && a.first_key(row) < a.end_key(row);
         };
-        convert_accum_tile(dq + a.at(a.dq, place) + column, a.dq.row, a.rows - place.row,
-                           a.cols - column, float(a.scale), sees_keys,
-                           [&](float (&sums)[16], int from) {
-                               add_accum(sums, dq_accum.values + at * DqAccum::kNumbers + from);
-                           });
+        convert_accum_tile(
+            dq + a.at(a.dq, place) + column, a.dq.row, a.rows - place.row, a.cols - column,
+            float(a.scale), sees_keys, [&](float (&sums)[16], int from) {
+                add_accum(sums, dq_accum.values + at * DqAccum::kNumbers + from);
+            });
         return;
     }
     const KvSplit kv = partials.kv;

@@ -542,8 +542,8 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
     const TileScheduler scheduler = scheduler_of<kCols>(
         a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
     if constexpr (Call::kPacked) {
-        const DynamicTileScheduler dynamic = {scheduler.tiles, scheduler.slices, scheduler.at_once,
-                                               scheduler.slices};
+        const DynamicTileScheduler dynamic = {
+            scheduler.tiles, scheduler.slices, scheduler.at_once, scheduler.slices};
         const int blocks =
             S::kHasSeveral ? smaller(dynamic.count(), multiprocessors()) : dynamic.count();
         launch_secondary(

@@ -1,6 +1,6 @@
 // The plans of launches, for shapes that nobody allocates.
-#include "attention_backward_fused_d128.cuh"
 #include "attention_backward_dkdv_d256.cuh"
+#include "attention_backward_fused_d128.cuh"
 #include "column_sums.cuh"
 #include "launches.cuh"
 
@@ -27,19 +27,16 @@ void with_backward(int64_t batches, int64_t heads, int64_t rows, int64_t kv_head
 // on a GPU of so many multiprocessors.
 extern "C" void attention_split(int64_t batches, int64_t heads, int64_t rows, int64_t kv_heads,
                                 int64_t keys, int cols, int causal, int processors, int64_t* plan) {
-    with_backward(batches, heads, rows, kv_heads, keys, cols, causal,
-                  [&](const Attention& a, auto of_keys, auto of_rows, auto mixes) {
-                      const KvSplit kv =
-                          cols <= 64
-                              ? kv_split<of_keys.value, of_rows.value, 64, mixes.value>(
-                                    a, processors)
-                          : cols <= 128
-                              ? kv_split<of_keys.value, of_rows.value, 128, mixes.value>(
-                                    a, processors)
-                              : kv_split<of_keys.value, of_rows.value, 256, mixes.value>(
-                                    a, processors);
-                      plan[0] = kv.whole, plan[1] = kv.splits;
-                  });
+    with_backward(
+        batches, heads, rows, kv_heads, keys, cols, causal,
+        [&](const Attention& a, auto of_keys, auto of_rows, auto mixes) {
+            const KvSplit kv =
+                cols <= 64 ? kv_split<of_keys.value, of_rows.value, 64, mixes.value>(a, processors)
+                : cols <= 128
+                    ? kv_split<of_keys.value, of_rows.value, 128, mixes.value>(a, processors)
+                    : kv_split<of_keys.value, of_rows.value, 256, mixes.value>(a, processors);
+            plan[0] = kv.whole, plan[1] = kv.splits;
+        });
 }
 
 // For each block, in the order in which they are drawn: its tile of keys, and which of the blocks
@@ -50,8 +47,8 @@ extern "C" int attention_order(int64_t batches, int64_t heads, int64_t rows, int
     int count = 0;
     with_backward(batches, heads, rows, kv_heads, keys, cols, causal,
                   [&](const Attention& a, auto of_keys, auto, auto) {
-                      const auto scheduler = key_scheduler(
-                          a, int(a.key_tiles(of_keys.value)), {int(whole), int(splits)}, processors);
+                      const auto scheduler = key_scheduler(a, int(a.key_tiles(of_keys.value)),
+                                                           {int(whole), int(splits)}, processors);
                       count = scheduler.count();
                       for (int i = 0; i < count && i < room; ++i)
                           scheduler.find(i, order[2 * i], order[2 * i + 1]);
