@@ -81,6 +81,10 @@ struct Finding {
     unsigned column = 0;      // of a wrong index, where its bracket closes
     uint64_t count = 1;
     bool is_certain = false;  // of a read of what nobody has written: neither has anybody later
+    // Of such a read of shared memory: whether what a launch leaves depends on it, and the last
+    // launch with such a read.
+    enum Use : uint8_t { Unknown, Unused, Used } use = Unknown;
+    unsigned read_in = ~0u;
     Callers from = {}, other_from = {};  // of the host, where it is to blame
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
@@ -112,8 +116,19 @@ class Findings {
     // That is not for the reader to judge, as an index within a row may be.
     bool has_error() const {
         return std::any_of(all.begin(), all.end(), [](const Finding& it) {
-            return it.severity == Severity::Error && !it.is("index");
+            return it.severity == Severity::Error && !it.is("index") && it.use != Finding::Unused;
         });
+    }
+    // If all that is wrong are reads in this launch of unset shared memory: those.
+    std::vector<Finding*> unset_reads_alone(unsigned launch) {
+        std::vector<Finding*> found;
+        for (Finding& it : all) {
+            if (it.severity != Severity::Error || it.is("index") || it.use == Finding::Unused)
+                continue;
+            if (it.use == Finding::Used || it.read_in != launch) return {};
+            found.push_back(&it);
+        }
+        return found;
     }
     bool has(std::initializer_list<const char*> kinds) const {
         for (const Finding& finding : all)
@@ -135,6 +150,7 @@ class Findings {
                    (one->guesses && is_strong(other->kind));
         };
         const auto is_explained = [&](const Finding& it) {
+            if (it.use == Finding::Unused) return true;
             const bool is_in_block = it.place.block == it.other.block;
             if (it.is("race") && it.place.site && it.other.site &&
                 (is_no_race(it.place.site, it.other.site, is_in_block) ||

@@ -424,6 +424,7 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
     if (it.must_be_written && !is_any_written(region, first, it.cells, begin)) {
         Finding* const told =
             report(at("uninitialised", site, &region, address, request.size, thread));
+        if (told && it.reads && region.is_shared()) note_unset_read(*told);
         if (told && !told->is_certain && unset_reads.size() < most_unset_reads)
             unset_reads.push_back({told, &region, address, thread, begin});
     }
@@ -518,6 +519,17 @@ void Recorder::look_at_unset_reads(bool of_shared) {
         std::remove_if(unset_reads.begin(), unset_reads.end(),
                        [&](const auto& it) { return it.region->is_shared() == of_shared; }),
         unset_reads.end());
+}
+
+// What no repetition of an earlier launch has shown to be unused counts as used.
+void Recorder::note_unset_read(Finding& told) {
+    const unsigned launch = launches.size() - 1;
+    if (told.read_in == launch) return;
+    if (told.use == Finding::Unused)
+        told.use = Finding::Unknown;
+    else if (told.read_in != ~0u)
+        told.use = Finding::Used;
+    told.read_in = launch;
 }
 
 void Recorder::race(const Touch& before, const Touch& touch, const Region& region,

@@ -546,6 +546,7 @@ class Recorder final : public Watcher {
     static constexpr size_t most_unset_reads = 1 << 12;
     std::vector<UnsetRead> unset_reads;
     void look_at_unset_reads(bool of_shared);
+    void note_unset_read(Finding& told);
     // A finding about an access.
     Finding at(const char* what, const Site& site, const Region* region, uintptr_t address,
                unsigned size, unsigned thread) const {

@@ -81,7 +81,11 @@ void Undefined::failed(const Finding& finding) {
 // ---- A launch once more
 
 void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
-    if (kept.empty() || recorder.findings.has_error() || recorder.has_heap()) return;
+    if (kept.empty() || recorder.has_heap()) return;
+    const LaunchRecord& launch = recorder.launches.back();
+    const auto doubts = recorder.findings.unset_reads_alone(recorder.launches.size() - 1);
+    const bool can_tell = !doubts.empty() && most_blocks == launch.blocks;
+    if (recorder.findings.has_error() && !can_tell) return;
     keep(&Kept::after);  // which is what is there
     std::vector<Source*> seen;
     for (Source& it : sources)
@@ -99,8 +103,17 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
     is_repeating = true;
     most_accesses = 4 * accesses + (1 << 20);
     recorder.mode = Recorder::Mode::Bounds;
+    if (can_tell) {
+        bool is_used = differs(run, Change::Everything);
+        other_byte = least;
+        is_used = is_used || differs(run, Change::Everything);
+        other_byte = large;
+        if (is_stopping()) is_used = true;  // the time is over, and nothing is known
+        for (Finding* it : doubts) it->use = is_used ? Finding::Used : Finding::Unused;
+    }
     // A launch that does not do the same again tells nothing: it reads a clock.
-    if (differs(run, Change::Everything) && !differs(run, Change::Nothing)) {
+    if (!recorder.findings.has_error() && differs(run, Change::Everything) &&
+        !differs(run, Change::Nothing)) {
         if (seen.size() > most_sources) seen.resize(most_sources);
         for (Source* it : seen)
             if (differs(run, Change::One, it)) note_differences(*it);

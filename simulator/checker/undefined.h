@@ -5,7 +5,8 @@
 // first blocks of a launch run once more, from the same memory and in the same order, with another
 // value in place of it. Where the memory is then another one, what the kernel does depends on the
 // value. Such bytes are followed to later launches, and told at the end of the check if they are
-// still there, in memory that somebody may read.
+// still there, in memory that somebody may read. A read of unset shared memory is told where
+// it is, unless all blocks ran again and left the same.
 #pragma once
 #include <deque>
 #include <functional>
@@ -84,7 +85,9 @@ class Undefined {
     static constexpr size_t most_bytes = 8 << 20;      // of memory, for a launch to be repeated
     static constexpr uint64_t most_threads = 1 << 16;  // that are
     static constexpr size_t most_sources = 16, most_dependents = 1 << 12;
-    static constexpr unsigned char other_byte = 0x7a;  // large in each type, and finite
+    // Large in each type, and finite; and its negative.
+    static constexpr unsigned char large = 0x7a, least = 0xfa;
+    unsigned char other_byte = large;
 
     uint64_t most_blocks = 0, accesses = 0, most_accesses = ~uint64_t(0);
     Change change = Change::Nothing;

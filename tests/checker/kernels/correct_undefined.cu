@@ -136,3 +136,22 @@ extern "C" void runs_differ(const float* x, float* y, int n) {
     timed<<<blocks_of(n), kThreads>>>(x, y, times, n);
     cudaFree(times);
 }
+
+// A row moves through three places of an array; the first of them is copied before it is set.
+__global__ void moved_rows(const float* x, float* y, int n) {
+    __shared__ float rows[3][kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    rows[2][t] = i < n ? x[i] : 0;
+    for (int k = 0; k < 3; k++) {
+        rows[0][t] = rows[1][t];
+        rows[1][t] = rows[2][t];
+        rows[2][t] = k;
+        __syncthreads();
+        if (i < n) y[i] = k < 2 ? rows[1][t] : rows[0][t] + rows[1][t];
+        __syncthreads();
+    }
+}
+extern "C" void unset_row_is_moved(const float* x, float* y, int n) {
+    moved_rows<<<blocks_of(n), kThreads>>>(x, y, n);
+    moved_rows<<<blocks_of(n), kThreads>>>(x, y, n);
+}
