@@ -10,10 +10,11 @@ on to a loop's next round past a barrier:
     if (i >= n) continue;
     if (i >= n) { SIMULATOR_SKIPS_BARRIER continue; }
 
-and who does not enter the body of an if that comes to one, with the lines of that body:
+and who returns early. A thread that ends otherwise, while others wait for it, has gone past a
+barrier or a shuffle by a branch or a loop:
 
-    if (i < 16) __syncthreads();
-    if (i < 16 SIMULATOR_OR_SKIPS(3, 3)) __syncthreads();
+    if (i >= n) return;
+    if (i >= n) __quit;
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
         if re.search(r"\bconst(?:expr|eval)\b", head):
             continue
         yield from _skips(device.plain, opened[0], end)
-        yield from _passed_by(device.plain, opened[0], end)
+        yield from _returns(device.plain, opened[0], end, "__global__" in head)
         for begin, semicolon in _statements(device.plain, opened[0], end - 1):
             names = _unset(device.plain[begin:semicolon])
             if not names:
@@ -82,20 +83,11 @@ def _skips(code: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
             yield *skip.span(), "{ SIMULATOR_SKIPS_BARRIER continue; }"
 
 
-def _passed_by(code: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """The end of each condition of an if whose body has a barrier."""
-    if "__syncthreads" not in code[begin:end]:
-        return
-    for word in re.compile(r"\bif\s*(?=\()").finditer(code, begin, end):
-        behind = closing(code, word.end())
-        if behind is None or re.search(r"[;,?]|[^=!<>]=(?!=)", code[word.end() : behind]):
-            continue
-        body = re.compile(r"[^;{]*").match(code, behind).end()
-        body_end = (code[body] == "{" and closing(code, body)) or body + 1
-        line_end = code.find("\n", behind)
-        if "__syncthreads" in code[behind:body_end] and "[" not in code[behind:line_end]:
-            first, last = (code.count("\n", 0, place) + 1 for place in (behind, body_end))
-            yield behind - 1, behind - 1, f" SIMULATOR_OR_SKIPS({first}, {last})"
+def _returns(code: str, begin: int, end: int, is_kernel: bool) -> Iterator[tuple[int, int, str]]:
+    """Each return of a kernel, and those of other functions that leave a barrier or shuffle out."""
+    for word in re.compile(r"\breturn\b").finditer(code, begin, end):
+        if is_kernel or "sync" in code[word.end() : end]:
+            yield *word.span(), "__quit"
 
 
 def _statements(code: str, begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -49,8 +49,8 @@ HINTS = {
     "unwritten": "Some elements are never written: look at the last block, and at early returns.",
     "misaligned": "An access of so many bytes must stand on a multiple of as many: test the address"
     " before vectors are used, or clone() a view before the call.",
-    "divergent barrier": "Threads of one block wait at different barriers: take them out of the"
-    " branch.",
+    "divergent barrier": "A barrier may stand in a branch or loop only if all threads of the block"
+    " take it alike: take it out.",
     "asynchronous race": "Wait for the copy or the product before its memory is used, and have"
     " all who use the memory come to a barrier before it is asked for again.",
     "missing proxy fence": "fence.proxy.async after the access, and then the barrier, before the"
@@ -467,10 +467,16 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "unwritten":
             first = f", which is {row['element']}" if row["element"] else ""
             return f"{tensor}: {it['message']}{first}"
-        case "divergent barrier" if row["other_access"] in ("continue", "if"):
+        case "divergent barrier" if row["other_access"] == "continue":
             return (
-                f"thread {row['other_thread']} goes past this barrier by the {row['other_access']}"
+                f"thread {row['other_thread']} goes past this barrier by the continue"
                 f" of line {row['other_line']}, and thread {row['thread']} waits at it"
+            )
+        case "divergent barrier" | "inactive lane" as kind if row.get("other_access") == "end":
+            names = "" if kind == "divergent barrier" else ", which names it in its mask"
+            return (
+                f"thread {row['other_thread']} has ended without coming here, where thread"
+                f" {row['thread']} waits{names}"
             )
         case "divergent barrier":
             return (

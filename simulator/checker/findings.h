@@ -164,6 +164,10 @@ class Findings {
                 if (it.is("unwritten") && !it.from.empty() && other.is("uninitialised") &&
                     other.region == it.region && !other.message.empty())
                     return true;
+            for (const Finding& other : all)  // who has ended comes of that, or leads to it
+                if (it.message == "ended" && other.is(it.kind) && other.launch == it.launch &&
+                    other.severity == Severity::Error)
+                    return true;
             for (const Finding& parity : all)
                 if (it.is("asynchronous race") && parity.is("wrong parity") &&
                     parity.region == it.region && same(parity.place.site, it.place.site))

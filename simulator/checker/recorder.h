@@ -299,11 +299,9 @@ class Recorder final : public Watcher {
     void skips_barrier(const char* file, int line) {
         if (mode == Mode::Full) skips[block->rank] = {file, line, skips[block->rank].times + 1};
     }
-    // It has not entered the body of an if that comes to a barrier.
-    void skips_body(const char* file, int line, int first, int last) {
-        if (mode != Mode::Full) return;
-        SkippedBody& it = skipped[block->rank];
-        it = {file, line, first, last, it.is_of(file, line) ? it.times + 1 : 1};
+    // It returns early.
+    void returns() {
+        if (mode == Mode::Full) has_returned[block->rank] = true;
     }
 
     Asynchronous asynchronous;
@@ -351,17 +349,9 @@ class Recorder final : public Watcher {
     };
     Skip skips[max_threads] = {};
     void look_at_skips(const Block& at);
-    // The last if with a barrier on these lines that a thread did not enter, and how often in turn.
-    struct SkippedBody {
-        const char* file;
-        int line, first, last;
-        unsigned times;
-        bool is_of(const char* a_file, int a_line) const {
-            return times && line == a_line && !strcmp(file, a_file);
-        }
-    };
-    SkippedBody skipped[max_threads] = {};
-    void look_at_skipped_bodies(const Block& at);
+    bool has_returned[max_threads] = {};  // early
+    void look_at_ended(const Block& at, unsigned rank, const char* kind, unsigned begin,
+                       unsigned end, uint32_t lanes);
     unsigned inspected[max_threads] = {};  // accesses of the trace, if not all of a warp's yet
     uint32_t serial = 0;                   // of the running block
     struct Started {

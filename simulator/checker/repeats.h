@@ -314,10 +314,7 @@ SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* name, const char* fil
 SIMULATOR_EXPORT void __skips_barrier(const char* file, int line) {
     recorder.skips_barrier(file, line);
 }
-SIMULATOR_EXPORT bool __skips_body(const char* file, int line, int first, int last) {
-    recorder.skips_body(file, line, first, last);
-    return false;
-}
+SIMULATOR_EXPORT void __returns() { recorder.returns(); }
 SIMULATOR_EXPORT void __has_unset() { recorder.undefined.is_filling = false; }
 
 }  // namespace simulator

@@ -190,7 +190,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     if (traced) {
         std::fill_n(spins, order_of_threads.size(), Spin());
         std::fill_n(skips, order_of_threads.size(), Skip());
-        std::fill_n(skipped, order_of_threads.size(), SkippedBody());
+        std::fill_n(has_returned, order_of_threads.size(), false);
         asynchronous.begin_block(to_run);
     }
     fences = {};
@@ -288,7 +288,6 @@ void Recorder::barrier(const Block& at) {
     std::fill_n(
         fences.for_all, at.size, std::count(fences.for_all, fences.for_all + at.size, true));
     look_at_skips(at);
-    look_at_skipped_bodies(at);
     const Thread* first = nullptr;
     unsigned first_rank = 0;
     for (unsigned rank = 0; rank < at.size; rank++) {
@@ -303,9 +302,10 @@ void Recorder::barrier(const Block& at) {
             finding.place = {first->what, nullptr, first->file, first->line, serial, first_rank};
             finding.other = {thread.what, nullptr, thread.file, thread.line, serial, rank};
             report(finding);
-            break;
+            return;
         }
     }
+    if (first) look_at_ended(at, first_rank, "divergent barrier", 0, at.size, ~0u);
 }
 
 // Those that wait have gone past the barrier as often as each other, and as often as those that
@@ -332,27 +332,20 @@ void Recorder::look_at_skips(const Block& at) {
     }
 }
 
-// Lanes of one warp: some wait in the body of an if, and others have not entered it, and have
-// ended.
-void Recorder::look_at_skipped_bodies(const Block& at) {
-    for (unsigned rank = 0; rank < at.size; rank++) {
-        const uint32_t alive = at.warps[rank / warp_size].alive;
-        const SkippedBody& gone = skipped[rank];
-        if (!alive || alive >> rank % warp_size & 1 || !gone.times) continue;
-        const unsigned waiting = rank / warp_size * warp_size + __builtin_ctz(alive);
-        const Thread& thread = at.threads[waiting];
-        const SkippedBody& own = skipped[waiting];
-        if (strcmp(thread.file, gone.file) || thread.line < gone.first || thread.line > gone.last ||
-            (own.is_of(gone.file, gone.line) && own.times >= gone.times))
-            continue;
+// This thread waits, and others that it waits for have ended, but by no return.
+void Recorder::look_at_ended(const Block& at, unsigned rank, const char* kind, unsigned begin,
+                             unsigned end, uint32_t lanes) {
+    for (unsigned other = begin; other < std::min<unsigned>(end, at.size); other++) {
+        const uint32_t alive = at.warps[other / warp_size].alive;
+        if (has_returned[other] || (alive | ~lanes) >> other % warp_size & 1) continue;
+        const Thread& thread = at.threads[rank];
         Finding finding{};
-        finding.kind = "divergent barrier";
+        finding.kind = kind;
         finding.severity = Severity::Note;
-        finding.message = "skipped";
-        finding.place = {thread.what, nullptr, thread.file, thread.line, serial, waiting};
-        finding.other = {"if", nullptr, gone.file, gone.line, serial, rank};
+        finding.message = "ended";
+        finding.place = {thread.what, nullptr, thread.file, thread.line, serial, rank};
+        finding.other = {"end", nullptr, "", 0, serial, other};
         report(finding);
-        std::fill_n(skipped, at.size, SkippedBody());
         return;
     }
 }
@@ -376,6 +369,8 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
     const unsigned rest = at.size - w * warp_size;
     order.meeting(w, lanes, rest >= warp_size ? ~0u : (1u << rest) - 1);
     if (kind != Exchange::Shuffle) return;
+    const unsigned first = w * warp_size, some = first + __builtin_ctz(lanes);
+    look_at_ended(at, some, "inactive lane", first, first + warp_size, warp.key[some - first]);
     // A lane that moves up or down may read past the others' end: it matters if it uses what it
     // gets. One that names a lane wants its value.
     for_each_of(lanes, [&](unsigned lane) {

@@ -6,7 +6,7 @@
 #ifndef __SANITIZE_THREAD__
 #define SIMULATOR_UNSET(name)
 #define SIMULATOR_SKIPS_BARRIER
-#define SIMULATOR_OR_SKIPS(first, last)
+#define __quit return
 #else
 #include <stddef.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@ SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* __name, const char* _
 SIMULATOR_EXPORT void __has_unset();
 // The running thread goes on to a loop's next round, past a barrier.
 SIMULATOR_EXPORT void __skips_barrier(const char* __file, int __line);
-// It does not enter the body of an if, on these lines, that comes to a barrier. Gives false.
-SIMULATOR_EXPORT bool __skips_body(const char* __file, int __line, int __first, int __last);
+// It returns early.
+SIMULATOR_EXPORT void __returns();
 
 // Numbers, and short vectors of them (float4). Structures are left alone: parts of them may well
 // be copied without a value.
@@ -57,7 +57,8 @@ SIMULATOR_INLINE void __leave_unset(_T& __variable, const char* __name, const ch
 }  // namespace simulator
 
 #define SIMULATOR_SKIPS_BARRIER ::simulator::__skips_barrier(__FILE__, __LINE__);
-#define SIMULATOR_OR_SKIPS(first, last) \
-    || ::simulator::__skips_body(__FILE__, __LINE__, first, last)
+// One statement, as long as the word that it replaces.
+#define __quit \
+    for (::simulator::__returns();;) return
 #define SIMULATOR_UNSET(name) ::simulator::__leave_unset(name, #name, __FILE__, __LINE__);
 #endif

@@ -161,3 +161,42 @@ __global__ void half_of_a_warp(const float* x, float* y, int n) {
 extern "C" void barrier_of_half_a_warp(const float* x, float* y, int n) {
     half_of_a_warp<<<1, 32>>>(x, y, n);
 }
+
+__global__ void loop_of_uneven_rounds(const float* x, float* y, int n) {
+    for (int i = threadIdx.x; i < n; i += kThreads) {
+        y[i] = x[i];
+        __syncthreads();  // BUG barrier_of_the_last_round: note: divergent barrier
+    }
+}
+extern "C" void barrier_of_the_last_round(const float* x, float* y, int n) {
+    loop_of_uneven_rounds<<<1, kThreads>>>(x, y, n);
+}
+
+// The other warps have ended.
+__global__ void first_warps(const float* x, float* y, int n) {
+    const int t = threadIdx.x;
+    if (t >= 64) {
+        for (int i = t; i < n; i++) y[i] = x[i];
+    } else {
+        y[t] = x[t];
+        __syncthreads();  // BUG barrier_of_two_warps: note: divergent barrier
+    }
+}
+extern "C" void barrier_of_two_warps(const float* x, float* y, int n) {
+    first_warps<<<1, kThreads>>>(x, y, n);
+}
+
+// Each lane reads one that takes part, and names those that have ended.
+__global__ void two_apart(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    float v = i < n ? x[i] : 0;
+    if (i % 2) {
+        v += __shfl_xor_sync(0xffffffff, v, 2);  // BUG shuffle_of_odd_lanes: note: inactive lane
+        if (i < n) y[i] = v;
+    } else if (i < n) {
+        y[i] = v;
+    }
+}
+extern "C" void shuffle_of_odd_lanes(const float* x, float* y, int n) {
+    two_apart<<<blocks_of(n), kThreads>>>(x, y, n);
+}
