@@ -180,9 +180,10 @@ def _build_in(
     lifeline: int | None = None,
 ) -> Build | None:
     from jitloader import objects  # late: a warm load does without
-    from jitloader.events import announced
+    from jitloader.events import announced, note
     from toolchain.by_kernel import Halves
     from toolchain.compile import compile_library
+    from toolchain.errors import format_warnings
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
@@ -193,6 +194,8 @@ def _build_in(
         halves = apart if isinstance(apart, Halves) else None
         earlier = objects.earlier(inputs, halves)
         compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, apart)
+        warned = format_warnings(compiled.output, inputs.files) if compiled else []
+        note(warned)
     if compiled is None:
         return None
     if unknown := compiled.read - inputs.files.keys():
@@ -229,7 +232,7 @@ def _build_in(
         binding=inputs.binding,
         exports=inputs.exports,
         aliases=inputs.registrations.aliases,
-        notes=inputs.notes,
+        notes=[*inputs.notes, *warned],
         torch=torch.__version__,
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},

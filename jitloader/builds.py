@@ -36,7 +36,8 @@ class Build:
         exports: their names; of C functions and kernels, what each takes and returns.
         aliases: the namespaces that the sources name, each with its operators, which are in the
             build's own.
-        notes: what means something else there than to nvcc, a sentence each.
+        notes: what means something else there than to nvcc, and wrong formats of printf, a sentence
+            each.
         torch: the version of torch that it was built with.
         kept: the file in sources/ of each source and header of the user's, by its name.
         inputs: the digest of each file that the compiler read, by its name.

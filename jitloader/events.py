@@ -22,7 +22,8 @@ class BuildEvent:
             brackets what of it takes long.
         seconds: since the build began.
         state: "building" (at once, and four times a second), then "done" or "failed".
-        notes: what in the sources and flags means something else for this target than to nvcc.
+        notes: what in the sources and flags means something else for this target than to nvcc;
+            at the end also which formats of printf are wrong.
     """
 
     name: str
@@ -84,6 +85,10 @@ class _Told:
         for listener in list(listeners) or ([_print_line] if _prints else []):
             listener(event)
 
+    def note(self, notes: Iterable[str]) -> None:
+        name, target, expected, known = self._of
+        self._of = name, target, expected, (*known, *notes)
+
     def end(self, outcome: str) -> None:
         if self._of:
             self.tell(self._last, outcome)
@@ -91,6 +96,9 @@ class _Told:
 
 class _Untold(_Told):
     stage = "starting"
+
+    def note(self, notes: Iterable[str]) -> None:
+        pass
 
     def tell(self, stage: str, state: str = "building") -> None:
         self.stage = stage
@@ -112,6 +120,12 @@ def told_as_one() -> Iterator[None]:
     finally:
         told, _here.told = _here.told, None
         told.end(outcome)
+
+
+def note(notes: Iterable[str]) -> None:
+    """Add to what is told at the end of the build that this thread makes, if it is told."""
+    if told := getattr(_here, "told", None):
+        told.note(notes)
 
 
 @contextlib.contextmanager

@@ -82,6 +82,7 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
         "-fno-finite-loops",  # an empty loop without an end hangs, as a reader has to see
         "-fstack-clash-protection",  # so a frame of any size meets the end of its stack
         "-Wno-unknown-pragmas",
+        "-Wformat",
         *(_GPPS_THREAD_LOCAL if kernels and not clang else []),
         *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
     ]

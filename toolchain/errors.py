@@ -282,6 +282,22 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
 
 
+_FORMAT = r"(?m)^(?P<place>[^:\n(]+[:(]\d+)[^ \n]*: warning(?P<nvcc> #(?:181|225|226)-D)?: (?P<message>.*)"
+
+
+def format_warnings(output: str, users: Iterable[Path]) -> list[str]:
+    """What the compilers say of calls of printf whose format is wrong, with the user's lines."""
+    labels = {name: label(path) for path in users for name in (label(path), str(path))}
+    found = {}
+    for match in re.finditer(_FORMAT, output):
+        path, line = re.split(r"[:(](?=\d+$)", match["place"])
+        message, kind, _ = match["message"].partition(" [-Wformat")
+        if path in labels and (match["nvcc"] or kind):
+            found[f"{labels[path]}:{line}: {message}"] = None
+    more = len(found) - FURTHER
+    return [*found][:FURTHER] + [f"{more} more calls of printf like that"] * (more > 0)
+
+
 def limit_of_processes() -> str:
     """That a compiler could not be started, with the limits that may be the reason."""
     known = []

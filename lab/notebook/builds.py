@@ -95,6 +95,7 @@ def report(
         text = f"the build of {kernel.build.when:%H:%M:%S} for {kernel.target} runs again"
     elif kernel.seconds <= seconds:
         text = f"{'rebuilt' if before else 'built'} for {kernel.target} in {seconds:.1f} s"
+        text += "".join(f"; {it}" for it in kernel.notes)
     else:
         text = (
             f"build of {kernel.build.when:%d %B, %H:%M:%S} for {kernel.target}"

@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <mutex>
+#include <vector>
 #include "faults.h"
 #include "libraries.h"
 
@@ -113,11 +114,28 @@ bool is_dropped() { return stopping.asked && !time_limit.is_over; }
 #ifdef __linux__
 // What a compiler makes of printf.
 
+// A wrong format may end the kernel while its text is made: before the file is locked for others.
+static int print_text(const char* format, va_list arguments) {
+    va_list again;
+    va_copy(again, arguments);
+    char few[512];
+    const int count = vsnprintf(few, sizeof few, format, arguments);
+    if (count < int(sizeof few)) {
+        if (count > 0) fwrite(few, 1, count, stdout);
+    } else {
+        std::vector<char> all(count + 1);
+        vsnprintf(all.data(), all.size(), format, again);
+        fwrite(all.data(), 1, count, stdout);
+    }
+    va_end(again);
+    return count;
+}
+
 extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
     if (simulator::is_repeating) return 0;
     va_list arguments;
     va_start(arguments, format);
-    const int count = vfprintf(stdout, format, arguments);
+    const int count = print_text(format, arguments);
     va_end(arguments);
     simulator::after_print(__builtin_return_address(0));
     return count;
@@ -127,7 +145,7 @@ extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...
     if (simulator::is_repeating) return 0;
     va_list arguments;
     va_start(arguments, format);
-    const int count = vfprintf(stdout, format, arguments);
+    const int count = print_text(format, arguments);
     va_end(arguments);
     simulator::after_print(__builtin_return_address(0));
     return count;

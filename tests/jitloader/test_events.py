@@ -3,7 +3,8 @@
 import pytest
 
 from jitloader import events
-from toolchain.sources import includes_all_of_torch
+from toolchain.errors import format_warnings
+from toolchain.sources import includes_all_of_torch, label
 
 
 def test_a_build_says_why_it_takes_long_and_at_its_end_what_to_know(capsys):
@@ -34,3 +35,22 @@ def test_which_headers_are_large():
     assert includes_all_of_torch('#include "torch/all.h"')
     assert not includes_all_of_torch("#include <torch/library.h>")
     assert not includes_all_of_torch("#include <torch/csrc/stable/library.h>")
+
+
+def test_wrong_formats_are_told_in_the_users_words(tmp_path):
+    source = tmp_path / "k.cu"
+    source.write_text("a\nb\n")
+    place = label(source)
+    output = (
+        f"{place}:2:9: warning: format '%d' expects 'int' [-Wformat=]\n"
+        f"{place}:2:9: warning: unused variable 'i' [-Wunused-variable]\n"
+        "/usr/include/x.h:1:2: warning: format '%s' expects 'char*' [-Wformat=]\n"
+        f"{source}(1): warning #181-D: argument is incompatible\n"
+        f"{source}(1): warning #177-D: variable was declared\n"
+    )
+    assert format_warnings(output, [source]) == [
+        f"{place}:2: format '%d' expects 'int'",
+        f"{place}:1: argument is incompatible",
+    ]
+    many = "".join(f"{place}:{n}:1: warning: format [-Wformat=]\n" for n in range(5))
+    assert format_warnings(many, [source])[3:] == ["2 more calls of printf like that"]

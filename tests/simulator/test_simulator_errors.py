@@ -169,6 +169,18 @@ class TestFaults:
         assert "stack overflow" in message
 
 
+def test_a_wrong_format_of_printf_is_told_with_the_build_and_ends_the_kernel_alone(kernels, capfd):
+    number, half, *others = kernels.notes
+    assert not others
+    assert line_of('printf("%s') in number
+    assert "int" in number
+    assert line_of("float x) { printf") in half
+    assert "double" in half
+    assert "illegal memory access" in message_of(kernels.run_number_as_text)
+    kernels.run_prints(torch.ones(1))
+    assert capfd.readouterr().out.count(" 2 3 0x") == 128
+
+
 def test_an_exception_in_a_kernel(kernels):
     message = message_of(kernels.run_throw)
     assert "kernel throwing" in message

@@ -176,7 +176,7 @@ extern "C" void barrier_of_the_last_round(const float* x, float* y, int n) {
 __global__ void first_warps(const float* x, float* y, int n) {
     const int t = threadIdx.x;
     if (t >= 64) {
-        for (int i = t; i < n; i++) y[i] = x[i];
+        for (int i = t; i < n; i += 64) y[i] = x[i];
     } else {
         y[t] = x[t];
         __syncthreads();  // BUG barrier_of_two_warps: note: divergent barrier

@@ -1,5 +1,6 @@
 // Kernels and launches that go wrong, each in a way of its own.
 #include <cassert>
+#include <cstdio>
 #include <stdexcept>
 
 __global__ void fill(int* y) { y[blockIdx.x * blockDim.x + threadIdx.x] = 1; }
@@ -174,4 +175,22 @@ extern "C" cudaError_t run_device(int* y) {
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&y[6], fill, 256, 0);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&y[7], fill, 256, 40 << 10);
     return cudaDeviceGetAttribute(&y[8], cudaDevAttrWarpSize, 12345);
+}
+
+// ---- printf
+
+__global__ void number_as_text(int n) { printf("%s\n", n); }
+__global__ void half_as_number(float x) { printf("%d\n", x); }
+__global__ void right_formats(const float* x, size_t n, long long m) {
+    printf("%g %u %d %zu %lld %p %s %5.2f%c\n", x[0], threadIdx.x, threadIdx.x, n, m, x, "a", x[0],
+           'c');
+}
+extern "C" cudaError_t run_number_as_text() {
+    number_as_text<<<4, 32>>>(3);
+    return cudaDeviceSynchronize();
+}
+extern "C" cudaError_t run_prints(const float* x) {
+    half_as_number<<<1, 1>>>(0.5f);
+    right_formats<<<4, 32>>>(x, 2, 3);
+    return cudaDeviceSynchronize();
 }
