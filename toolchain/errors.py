@@ -282,7 +282,10 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
 
 
-_FORMAT = r"(?m)^(?P<place>[^:\n(]+[:(]\d+)[^ \n]*: warning(?P<nvcc> #(?:181|225|226)-D)?: (?P<message>.*)"
+_FORMAT = (
+    r"(?m)^(?P<place>[^:\n(]+[:(]\d+)[^ \n]*: warning(?P<nvcc> #(?:181|225|226)-D)?: "
+    r"(?P<message>.*)"
+)
 
 
 def format_warnings(output: str, users: Iterable[Path]) -> list[str]:
