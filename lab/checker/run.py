@@ -107,15 +107,15 @@ def checked(
     sample_threads: int | None = None,
     traffic: bool = True,
     seconds: float = SECONDS,
-    reuse: bool = False,
+    processors: int = 0,
     skips: bool = False,
     traced: Callable[[jitload.Build], None] | None = None,
 ) -> Report:
     """As `check`, of a call with its arguments; `what` is its name in the report.
 
     watching: has instrumented builds run meanwhile, and tells a function of each.
-    reuse: what caches would answer is counted for each launch, too. skips: blocks that are not
-        recorded in full do not run.
+    processors: of a GPU, which kernels are told; what its caches would answer is counted for each
+        launch, too. skips: blocks that are not recorded in full do not run.
     traced: the builds are for lab.trace, and it is told of each, too.
     """
     if sys.platform != "linux":
@@ -126,7 +126,7 @@ def checked(
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
-        options = (thread_order, sample_threads or 0, traffic, seconds), (reuse, skips)
+        options = (thread_order, sample_threads or 0, traffic, seconds), (skips, processors)
         said, builds, raised, layouts = _run(*call, options, watching, traced)
     finally:
         _checking.release()
@@ -152,13 +152,13 @@ def _run(
     function: Callable,
     args: tuple,
     kwargs: dict,
-    options: tuple[tuple[int, int, bool, float], tuple[bool, bool]],
+    options: tuple[tuple[int, int, bool, float], tuple[bool, int]],
     watching: Watching,
     traced: Callable[[jitload.Build], None] | None,
 ) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
-    options: as of simulator_check_begin; whether reuse is counted, and whether blocks are skipped.
+    options: as of simulator_check_begin and, where there are processors, simulator_check_reuse.
     """
     checker, memory = _checker(), _memory()
     builds: list[jitload.Build] = []
@@ -189,8 +189,8 @@ def _run(
         on_cpu = all(leaf.is_cpu for _, leaf in names())
         args, kwargs = _copied(args, kwargs)
         checker.simulator_check_begin(*options[0])
-        if options[1][0]:
-            checker.simulator_check_reuse(options[1][1])
+        if options[1][1]:
+            checker.simulator_check_reuse(*options[1])
         copies = _regions(told(names()))
         for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
             same = original if on_cpu else None
@@ -219,7 +219,7 @@ def _checker() -> ctypes.CDLL:
     checker.simulator_check_begin.argtypes = [
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
-    checker.simulator_check_reuse.argtypes = [yes]
+    checker.simulator_check_reuse.argtypes = [yes, ctypes.c_int]
     checker.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
     checker.simulator_check_kernel.argtypes = [text, size, text]
     checker.simulator_check_tensor.argtypes = [place, size, size, text, place]

@@ -89,20 +89,21 @@ def counts(
     call: tuple[Callable, tuple, dict],
     what: str,
     seconds: float,
+    processors: int,
     compile: bool | None = True,
     skips: bool = True,
 ) -> Counts:
     """Run a call with its arguments under the checker.
 
+    processors: multiprocessors of the GPU, by which kernels size their grids.
     compile: have nvcc make machine code; None: take what the cache has; False: do without.
     skips: blocks that are not recorded do not run, unless others wait for them or use what they
         write. Without it all run, and what the call returns is right.
     """
 
     def run(skips: bool) -> Report:
-        return checked(
-            *(what, call, jitload.instrumented), seconds=seconds, reuse=True, skips=skips
-        )
+        options = {"seconds": seconds, "processors": processors, "skips": skips}
+        return checked(what, call, jitload.instrumented, **options)
 
     try:
         report = run(skips)

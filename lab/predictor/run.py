@@ -47,5 +47,5 @@ def predict(
     of = gpus.load(gpus.usual() if gpu is None else gpu)
     whole, positional, named = without_partial(function, args, kwargs)
     what = getattr(whole, "__qualname__", None) or type(whole).__qualname__
-    found = counts((whole, positional, named), what, seconds, compile)
+    found = counts((whole, positional, named), what, seconds, of.multiprocessors, compile)
     return Prediction(what, found, of)

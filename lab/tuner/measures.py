@@ -253,7 +253,8 @@ class Predicted(Measure):
 
         recorded.__module__ = call.__module__  # lab.check then finds what the call captures
         with jitload.running_variant(self.kernel, candidate.constants, check=True):
-            found = counts((recorded, (), {}), name, self.SECONDS, compile=None, skips=False)
+            of = (recorded, (), {}), name, self.SECONDS, self.gpu.multiprocessors
+            found = counts(*of, compile=None, skips=False)
         if len(findings := found.report.findings):
             candidate.refused = f"wrong: lab.check finds {', '.join(set(findings['kind']))}"
         prediction = Prediction(name, found, self.gpu)

@@ -69,10 +69,12 @@ class Recorder final : public Watcher {
     Mode mode = Mode::Off;
     bool is_counting = true;    // traffic too
     bool skips_blocks = false;  // that are not traced
+    int told_processors = 2;    // few, and the same on every machine
     unsigned seed = 0;
     uint64_t most_threads = 0;  // of a launch, that are traced; 0: as many as it pays
 
     bool is_on() const { return watcher == this; }  // a check is under way
+    int processors() const override { return told_processors; }
 
     std::deque<Region> regions;
     std::deque<Site> sites;

@@ -215,11 +215,12 @@ SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads,
     simulator::recorder.begin(seed, threads, traffic, seconds);
 }
 
-// Right after that: what caches would answer is counted, too. `skips`: blocks that are not recorded
-// in full do not run.
-SIMULATOR_CHECK void simulator_check_reuse(bool skips) {
+// Right after that: what caches of a GPU would answer is counted, too. `skips`: blocks that are not
+// recorded in full do not run. `processors`: the GPU's multiprocessors.
+SIMULATOR_CHECK void simulator_check_reuse(bool skips, int processors) {
     simulator::recorder.reuses.is_on = true;
     simulator::recorder.skips_blocks = skips;
+    simulator::recorder.told_processors = processors;
 }
 
 // A variable of a library: see Variable.

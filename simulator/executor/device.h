@@ -8,9 +8,6 @@ namespace simulator {
 namespace {
 
 constexpr size_t shared_per_processor = 228 << 10, reserved_shared = 1 << 10;
-// Kernels size their grids by the number of multiprocessors: that is the number of cores, but for a
-// watcher this, lest what it sees depend on the machine.
-constexpr int watched_processors = 2;
 constexpr dim3 largest_block = {1024, 1024, 64}, largest_grid = {0x7fffffff, 65535, 65535};
 
 // In kHz: of the processor, where the system tells it.
@@ -78,7 +75,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     set(it.maxThreadsDim, {int(largest_block.x), int(largest_block.y), int(largest_block.z)});
     set(it.maxGridSize, {int(largest_grid.x), int(largest_grid.y), int(largest_grid.z)});
     it.major = 9;
-    it.multiProcessorCount = watcher ? watched_processors : pool->cores;
+    it.multiProcessorCount = watcher ? watcher->processors() : pool->cores;
     it.l2CacheSize = 1 << 20;
     it.textureAlignment = memory_alignment;
     it.texturePitchAlignment = 32;

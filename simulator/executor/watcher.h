@@ -80,6 +80,9 @@ class WorkWatcher {
 // While there is one, the blocks of a launch run one after another, on the thread that launches.
 class Watcher {
   public:
+    // The number of multiprocessors that kernels are told. Many size their grids by it.
+    virtual int processors() const = 0;
+
     // A launch begins. `shared`: its dynamic shared memory. `executors`: what else its threads
     // touch, because they run there.
     virtual void begin_launch(const Launch& launch, Memory shared,

@@ -59,6 +59,15 @@ __global__ void last(const float* x, float* y, int* count, int n) {  // the last
     __syncthreads();
     if (is_last && threadIdx.x == 0) y[0] = n;
 }
+__global__ void fills(float* y, int n) {
+    const int apart = blockDim.x * gridDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += apart) y[i] = 1;
+}
+extern "C" void persistent(float* y, int n) {
+    int multiprocessors;
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+    fills<<<multiprocessors, 256>>>(y, n);
+}
 """
 N = 1 << 24
 US = 1e-6
@@ -116,6 +125,13 @@ def predictions(calls):
 @pytest.mark.parametrize("name", MEASURED)
 def test_wrong_turns_are_predicted_within_30_percent(predictions, name):
     assert predictions[name].seconds == pytest.approx(MEASURED[name] * US, rel=0.3)
+
+
+@pytest.mark.parametrize("name", ["H200", "T4"])
+def test_kernels_are_told_the_multiprocessors_of_that_gpu(kernel, name):
+    n = 1 << 16
+    prediction = lab.predict(kernel.persistent, torch.empty(n), n, gpu=name, compile=False)
+    assert [it.blocks for it in prediction.counts.launches] == [gpu.load(name).multiprocessors]
 
 
 def test_a_prediction_says_what_takes_the_time(predictions):
