@@ -53,6 +53,30 @@ struct RowShape {
     int blocks;         // of a cluster
 };
 
+// The threads of a row that one block has, at most.
+template <int lines>
+int most_row_threads(const RowShape (&table)[lines]) {
+    int most = 0;
+    for (const RowShape& shape : table)
+        if (shape.blocks == 1 && shape.threads > most) most = shape.threads;
+    return most;
+}
+
+// How many vectors a thread has, at most `vectors`, of rows in registers that need so many. Where
+// rows are few, a thread waits for one load after the other while multiprocessors idle: there it
+// has at least two vectors, and no more threads than a block may have.
+constexpr int kFewestVectors = 2, kThreadsOfFewRows = 1024;  // for each multiprocessor
+inline int vectors_of_thread(int64_t rows, int64_t needed, int vectors, int most_threads,
+                             int processors = multiprocessors()) {
+    const auto fits = [&](int fewer) {
+        const int64_t threads = ceil_div<int64_t>(needed, fewer);
+        return threads <= most_threads &&
+               rows <= int64_t(processors) * kThreadsOfFewRows / round_up_to_warps(threads);
+    };
+    while (vectors > kFewestVectors && fits(vectors / 2)) vectors /= 2;
+    return vectors;
+}
+
 // In registers, or in `bytes` of shared memory for each thread. vectors: of a thread;
 // narrow_vectors if a warp can so hold the row. most: blocks that a row may have. Of a row that has
 // more than a warp, no more warps than there is work for.
@@ -60,6 +84,8 @@ template <class T, int lines, class... P>
 RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), int64_t rows,
                          int64_t cols, int vectors, int narrow_vectors, int bytes, int most) {
     const int64_t needed = cols / kVec<T>;  // vectors
+    if (PLAYGROUND_CUDA && bytes == 0)
+        vectors = vectors_of_thread(rows, needed, vectors, most_row_threads(table));
     int64_t threads = ceil_div<int64_t>(needed, smaller(vectors, narrow_vectors));
     if (threads > kWarp) threads = ceil_div<int64_t>(needed, vectors);
     const RowShape* shape = table;

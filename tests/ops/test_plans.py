@@ -122,6 +122,21 @@ def test_rows_of_any_width_fill_their_threads(plans: Kernel):
             assert 1 <= blocks <= 2**31 - 1
 
 
+def test_few_rows_have_more_threads(plans: Kernel):
+    plan = torch.zeros(2, dtype=torch.int64)
+    for rows, vectors, expected in ((1, 1024, 2), (136, 192, 2), (136, 2048, 4), (4096, 512, 8)):
+        plans.few_rows(rows, vectors, H200, plan)
+        assert plan.tolist() == [expected, vectors // expected], (rows, vectors)
+    draw = random.Random(2)
+    for _ in range(2000):
+        rows, vectors = (round(2 ** draw.uniform(0, most)) for most in (30, 13))
+        plans.few_rows(rows, vectors, H200, plan)
+        each, threads = plan.tolist()
+        assert each in (2, 4, 8)
+        assert threads <= 512 or each == 8
+        assert each == 8 or rows * threads <= 1024 * H200
+
+
 def test_partial_sums_have_blocks_that_exist(plans: Kernel):
     plan = torch.zeros(2, dtype=torch.int64)
     for count in (1, 2, 44, 132, 1056, 1 << 20):

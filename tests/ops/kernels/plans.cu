@@ -62,6 +62,12 @@ extern "C" void any_width(int64_t rows, int64_t cols, int64_t* plan) {
     plan[0] = launch.block.x, plan[1] = launch.block.y, plan[2] = launch.grid.x;
 }
 
+// Vectors of a thread, of rows that need so many, and threads of a row; at most 8 and 512.
+extern "C" void few_rows(int64_t rows, int64_t needed, int processors, int64_t* plan) {
+    plan[0] = vectors_of_thread(rows, needed, 8, 512, processors);
+    plan[1] = ceil_div(needed, plan[0]);
+}
+
 // Columns and slices of a block.
 extern "C" void column_sums_plan(int64_t count, int64_t cols, int64_t* plan) {
     const dim3 block = column_sums_block(count, cols);
