@@ -69,6 +69,7 @@ class _Told:
     def __init__(self) -> None:
         self._started, self._last = time.perf_counter(), ""
         self._of: tuple[str, str, str, tuple[str, ...]] | None = None
+        self._noted: tuple[str, ...] = ()  # maybe before anything is told: of a part made ahead
 
     def begin(self, name: str, target: str, notes: Iterable[str], expected: str) -> None:
         """Tell that a build begins, unless another has begun before it."""
@@ -81,13 +82,13 @@ class _Told:
         name, target, expected, notes = self._of
         because = f" ({expected})" if expected else ""
         seconds = time.perf_counter() - self._started
-        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, notes)
+        told = (*notes, *self._noted)
+        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, told)
         for listener in list(listeners) or ([_print_line] if _prints else []):
             listener(event)
 
     def note(self, notes: Iterable[str]) -> None:
-        name, target, expected, known = self._of
-        self._of = name, target, expected, (*known, *notes)
+        self._noted = (*self._noted, *notes)
 
     def end(self, outcome: str) -> None:
         if self._of:

@@ -30,6 +30,23 @@ def test_listeners_are_told_with_every_stage(monkeypatch):
     assert {event.notes for event in told} == {("a note",)}
 
 
+def test_what_is_noted_of_parts_that_are_made_ahead_is_told_with_the_build(capsys):
+    """They are compiled before a build of which they are parts begins, if one does."""
+    with events.told_as_one():
+        events.note(["an early note"])
+        assert capsys.readouterr().err == ""
+        with events.announced("ext", "cpu", ["a note"]):
+            events.note(["a late note"])
+    with events.told_as_one():
+        events.note(["of a build that nobody is told of"])
+    told = capsys.readouterr().err.splitlines()[1:]
+    assert told == [
+        "jitload: ext: a note",
+        "jitload: ext: an early note",
+        "jitload: ext: a late note",
+    ]
+
+
 def test_which_headers_are_large():
     assert includes_all_of_torch("#include <vector>\n#include <torch/extension.h>\n")
     assert includes_all_of_torch('#include "torch/all.h"')
