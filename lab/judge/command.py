@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
         print(f"judge: {error}", file=sys.stderr)
         return WRONG_USE
     if given.signature:
-        print(task.signature())
+        print(f"{task.signature()}\nor an op of PyTorch's stable ABI: {task.schema()}")
         return OK
 
     def one(file: str) -> Verdict:
@@ -84,11 +84,16 @@ def main(words: list[str]) -> int:
 def _table(verdicts: list[Verdict]) -> str:
     """A line for each file."""
     width = max(len(it.submission) for it in verdicts)
-    lines = ["", f"{'file':<{width}}  verdict   stage   calls  traffic  first finding"]
+    lines = [
+        "",
+        f"{'file':<{width}}  verdict   stage   calls  traffic  {'time':>14}  first finding",
+    ]
     for it in verdicts:
         last = it.traffic[-1] if it.traffic else None
         traffic = f"{last['fetched'] / last['floor']:.2f}" if last else "-"
         first = it.findings[0]["kind"] if it.findings else ""
-        cells = f"{it.verdict}  {it.stage:<6} {it.cases:>6} {traffic:>8}  {first}"
+        time = f"{1e6 * it.time['seconds']:.3g} us" if it.time else "-"
+        time += ", predicted" if it.time and it.time["clock"] == "predicted" else ""
+        cells = f"{it.verdict}  {it.stage:<6} {it.cases:>6} {traffic:>8}  {time:>14}  {first}"
         lines.append(f"{it.submission:<{width}}  {cells}")
     return "\n".join(lines)

@@ -14,7 +14,9 @@ import jitload
 
 HEADERS = re.compile(
     r"^(cuda\w*|mma|cooperative_groups(/\w+)*|vector_types|curand_kernel|cub/.+|cuda/.+|math_constants"
-    r"|c?math|c?stdint|c?stddef|c?float|c?limits|type_traits|utility|algorithm|array|limits)"
+    r"|c?math|c?stdint|c?stddef|c?float|c?limits|type_traits|utility|algorithm|array|limits"
+    r"|binding|torch/csrc/stable/(library|tensor)|torch/headeronly/.+"
+    r"|torch/csrc/inductor/aoti_torch/c/shim)"
     r"(\.h|\.hpp|\.cuh)?$"
 )
 _CALLS = {
@@ -65,8 +67,10 @@ _NAMES = {
         "it looks for memory that it was not given",
     ),
     "PyTorch": (
-        r"\bPy[A-Z_]\w+|\bpybind11\b|\bat\s*::|\btorch\s*::|\bc10\s*::|\baoti_torch\w+",
-        "a submission is CUDA C++ alone",
+        r"\bPy[A-Z_]\w+|\bpybind11\b|\bat\s*::|\bc10\s*::|\btorch_call_\w+"
+        r"|\btorch\s*::(?!\s*(?:stable\s*::\s*Tensor|headeronly\s*::\s*ScalarType)\b)"
+        r"|\baoti_torch(?!_get_current_cuda_stream\b)\w+",
+        "a submission is CUDA C++ alone; an op of it has tensors, and no other ops",
     ),
     "directives": (
         r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed)|\.incbin|\b_Pragma\b",
@@ -88,6 +92,13 @@ _DECLARES = re.compile(
 )
 _HOST_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"([^\"]*)")
 _X86 = re.compile(r"\b(?:syscall|sysenter|rdtsc|rdtscp|cpuid|int\s+\$?0x80|svc)\b")
+# What an op needs of PyTorch: its tensors' places, types and sizes, and none of PyTorch's own ops.
+_OF_OPS = re.compile(
+    r"^((aoti_)?torch_(?!call)(?!\w*(aten|dispatcher|cpu_|cuda_(?!stream)))\w+"
+    r"|std::(?!thread|basic_\w?f|chrono|filesystem|random_device).*"
+    r"|(vtable|VTT|typeinfo) for .*|__cxa_\w+|strlen|strcmp|free|malloc|time|localtime"
+    r"|__(dynamic_cast|tls_get_addr|libc_single_threaded))$"
+)
 # What a library of kernels needs from elsewhere.
 _IMPORTS = re.compile(
     r"^(simulator::.*|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)|__gmon_start__"
@@ -99,6 +110,14 @@ _IMPORTS = re.compile(
     r"|erf|erfc|[lt]gamma|floor|ceil|round|trunc|l?l?rint|nearbyint|l?l?round|fmod|remainder|fma|fmin"
     r"|fmax|fdim|ldexp|frexp|modf|copysign|scalbn?|logb|ilogb|nextafter|sincos|j[01n]|y[01n]|nan)[fl]?)$"
 )
+
+
+_OP = re.compile(r"\bSTABLE_TORCH_LIBRARY\s*\(")
+
+
+def is_op(text: str) -> bool:
+    """Whether a source defines an op of PyTorch's stable ABI."""
+    return bool(_OP.search(jitload.blank(text)))
 
 
 def source(path: Path) -> list[dict]:
@@ -175,18 +194,21 @@ def _finding(kind: str, text: str, at: int, message: str) -> dict:
     return {"stage": "gate", "kind": kind, "line": text.count("\n", 0, at) + 1, "message": message}
 
 
-def library(path: Path) -> list[dict]:
-    """The same of a built library: what it asks of others, what runs when it is loaded."""
+def library(path: Path, op: bool = False) -> list[dict]:
+    """The same of a built library: what it asks of others, what runs when it is loaded.
+
+    op: it defines an op of PyTorch's.
+    """
     listed = _said(["nm", "-DC", "--undefined-only", str(path)])
     found = []
     for line in listed.splitlines():
         name = line.strip().partition(" ")[2].partition("@")[0].strip()
-        if name and not _IMPORTS.match(name):
+        if name and not (_IMPORTS.match(name) or (op and _OF_OPS.match(name))):
             found.append(_of_library("imports", f"it calls {name}"))
     sections = _said(["readelf", "-SW", str(path)])
     if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
         count = int(hit[1], 16) // 8
-        if count > 1:
+        if count > 1 + op:  # an op is registered by one
             found.append(_of_library("constructors", "it runs code when it is loaded"))
     code = _said(["objdump", "-d", "--no-show-raw-insn", str(path)])
     if hit := re.search(r"\t(syscall|sysenter|rdtscp?|int\s+\$0x80)\b", code):

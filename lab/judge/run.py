@@ -1,8 +1,9 @@
 """`judge`: one submission, from its source to a verdict.
 
 The order is: the source (gate), the build, the library (gate), the answers (right), the checker
-(safe), the bytes. The first stage that finds something ends it. All that is drawn comes from the
-seed, and the truth is computed on this side of the sandbox when the answer is there.
+and the audit (safe), the time (fast). The first stage that finds something ends it. All that is
+drawn comes from the seed, and the truth is computed on this side of the sandbox when the answer is
+there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,8 +25,9 @@ from torch import Tensor
 
 import jitload
 from lab.auditor.judging import judged
-from lab.judge import gate
-from lab.judge.sandbox import Limit, Sandbox, end, memory_of
+from lab.judge import gate, speed
+from lab.judge.pipe import Pipe
+from lab.judge.sandbox import Limit, Sandbox, end
 from lab.judge.task import Task
 
 ENTRY = "launch"
@@ -33,6 +35,8 @@ CASES = 24
 SECONDS = 20.0  # of one call; of a build and of a check BUILDS
 BUILDS = 180.0
 MEMORY = 4 << 30  # bytes
+CUDA = 4 << 30  # that CUDA holds itself, besides
+_GPU = threading.Lock()  # times are taken one after another
 ACCEPTED, REJECTED = "accepted", "rejected"
 TYPES = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
 TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
@@ -42,11 +46,12 @@ TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
 class Verdict:
     """What the judge says of a submission.
 
-    verdict: "accepted" or "rejected". stage: the last that it came to: gate, build, right, safe or
-    done. findings: each with its stage, kind, line (0 for none) and message. cases: calls that
-    were right. error: the largest, in halves of what is allowed. traffic: bytes that a call
-    fetches, and the floor: each byte of inputs and outputs once. time: measured on a GPU; None
-    where there is none.
+    verdict: "accepted" or "rejected". stage: the last that it came to: gate, build, right, safe,
+    fast or done. findings: each with its stage, kind, line (0 for none) and message. notes: the
+    same of what is worth knowing. cases: calls that were right. error: the largest, in halves of
+    what is allowed. traffic: bytes that a call fetches, and the floor: each byte of inputs and
+    outputs once. time: of one call in seconds, with its "clock", the reference's and the floor's;
+    where there is no GPU the clock is "predicted", with an interval.
     """
 
     task: str
@@ -57,8 +62,9 @@ class Verdict:
     findings: list[dict] = field(default_factory=list)
     cases: int = 0
     error: float = 0.0
+    notes: list[dict] = field(default_factory=list)
     traffic: list[dict] = field(default_factory=list)
-    time: None = None
+    time: dict | None = None
     sandbox: dict = field(default_factory=dict)
 
     @property
@@ -74,10 +80,11 @@ class Verdict:
             lines[0] += f"; {self.cases} calls right"
             for it in self.traffic[-1:]:
                 times = it["fetched"] / it["floor"]
-                lines[0] += f"; predicted traffic {times:.2f} times the floor; time not measured"
+                lines[0] += f"; predicted traffic {times:.2f} times the floor"
+            lines[0] += f"; {speed.told(self.time)}"
         else:
             lines[0] += f" at stage {self.stage}"
-        for it in self.findings:
+        for it in (*self.findings, *self.notes):
             place = f"line {it['line']}: " if it["line"] else ""
             lines.append(f"  {it['kind']}: {place}{it['message']}")
         return "\n".join(lines)
@@ -106,7 +113,7 @@ def judge(
     text = path.read_text(errors="replace")
     box = Sandbox.here()
     told = Verdict(task.op.name, path.name, seed)
-    told.sandbox = {"kind": box.kind, "not_enforced": box.missing}
+    told.sandbox = {"kind": box.kind, "not_enforced": list(box.missing)}
     if gated and (found := gate.source(path)):
         told.findings = found
         return told
@@ -158,9 +165,13 @@ class _Work:
     seconds: float
     memory: int
     gated: bool
+    is_op: bool = False  # the submission is an op of PyTorch's, not a function
+    path: str = ""  # the task's name, or its file within the sandbox
+    timing: dict = field(default_factory=dict)  # more options of lab.judge.speed.measured
 
     def judge(self, source: Path, seed: int, cases: int) -> None:
         self.told.stage = "build"
+        self._prepare(source)
         built = self._json(["build", str(source)], BUILDS)
         if "error" in built:
             found = _finding("build", "compile", built["error"], built.get("line", 0))
@@ -169,16 +180,25 @@ class _Work:
         if self.folder not in library.resolve().parents:
             raise _Rejected([_finding("build", "compile", "the build is not in its own folder")])
         if ENTRY not in built["exports"]:
-            wanted = self.task.signature()
+            wanted = f"{self.task.signature()}, or an op {self.task.schema()}"
             raise _Rejected([_finding("build", "signature", f"wanted is {wanted}")])
-        if self.gated and (found := gate.library(library)):
+        if self.gated and (found := gate.library(library, self.is_op)):
             raise _Rejected(found)
         self.told.stage = "right"
         dtype = self._dtype(source)
         self._answers(source, dtype, seed, cases)
         self.told.stage = "safe"
         self._safe(source, dtype, seed)
+        self.told.stage = "fast"
+        if jitload.default_target() == "cuda":
+            self._fast(source, dtype, seed)
         self.told.stage, self.told.verdict = "done", ACCEPTED
+
+    def _prepare(self, source: Path) -> None:
+        self.is_op = gate.is_op(source.read_text())
+        self.path = self.task.op.name
+        if self.task.path:
+            self.path = str(shutil.copy(self.task.path, self.folder / "task.py"))
 
     def _dtype(self, source: Path) -> torch.dtype:
         """Of the first floating-point pointer of the signature."""
@@ -192,11 +212,11 @@ class _Work:
 
     # ---- processes
 
-    def _start(self, module: str, *words: str) -> subprocess.Popen:
+    def _start(self, module: str, *words: str, target: str = "cpu") -> subprocess.Popen:
         known = [Path(it) for it in _caches()]
         cache = os.pathsep.join([str(self.folder / "cache"), *map(str, known)])
         line = [sys.executable, "-m", f"lab.judge.{module}", *words]
-        return self.box.start(line, self.folder, known, JITLOAD_CACHE=cache, JITLOAD_TARGET="cpu")
+        return self.box.start(line, self.folder, known, JITLOAD_CACHE=cache, JITLOAD_TARGET=target)
 
     def _json(self, words: list[str], seconds: float) -> dict:
         """What a process prints.
@@ -205,7 +225,7 @@ class _Work:
         """
         process = self._start("build_process", *words)
         try:
-            line = _Pipe(process, self.memory).line(time.monotonic() + seconds)
+            line = Pipe(process, self.memory).line(time.monotonic() + seconds)
         finally:
             end(process)
         try:
@@ -225,7 +245,7 @@ class _Work:
     def _answers(self, source: Path, dtype: torch.dtype, seed: int, cases: int) -> None:
         process = self._start("runner", str(source), ENTRY)
         try:
-            pipe = _Pipe(process, self.memory)
+            pipe = Pipe(process, self.memory)
             if pipe.line(time.monotonic() + BUILDS) != b"{}":
                 raise _Rejected([_finding("right", "crash", self._errors() or "it does not load")])
             for number, (sizes, value_seed) in enumerate(self.task.cases(seed, cases)):
@@ -235,14 +255,14 @@ class _Work:
             end(process)
 
     def _answer(
-        self, pipe: _Pipe, sizes: dict[str, int], dtype: torch.dtype, seed: int, offset: bool
+        self, pipe: Pipe, sizes: dict[str, int], dtype: torch.dtype, seed: int, offset: bool
     ) -> None:
         inputs = self.task.draw(sizes, dtype, seed)
         shapes = [(tuple(y.shape), y.dtype) for y in self.task.results(inputs)]
         said = {
             "inputs": [_told(t.shape, t.dtype, offset) for t in inputs.values()],
             "outputs": [_told(shape, kind, offset) for shape, kind in shapes],
-            "sizes": self.task.sizes_of(sizes),
+            "sizes": self._numbers(sizes),
         }
         sent = json.dumps(said).encode() + b"\n" + b"".join(map(_bytes, inputs.values()))
         until = time.monotonic() + self.seconds
@@ -287,73 +307,67 @@ class _Work:
             if it.allowed:
                 self.told.error = max(self.told.error, round(it.off / it.allowed, 6))
 
+    def _numbers(self, sizes: dict[str, int]) -> list[int]:
+        """What follows the tensors in a call: an op knows the sizes from its tensors."""
+        return [] if self.is_op else self.task.sizes_of(sizes)
+
     # ---- safe, and what it moves
 
     def _safe(self, source: Path, dtype: torch.dtype, seed: int) -> None:
         calls = []
-        for rows, cols in ((1, 1), (5, 33), (3, 1025), (64, 128)):
-            sizes = {n: v for n, v in (("rows", rows), ("cols", cols)) if n in self.task.letters}
+        large = speed.sizes_for(self.task, speed.PREDICTED)
+        small = ({"rows": r, "cols": c} for r, c in ((1, 1), (5, 33), (3, 1025), (64, 128)))
+        for sizes in (*small, large):
+            sizes = {n: v for n, v in sizes.items() if n in self.task.letters}
             inputs = self.task.draw(sizes, dtype, seed)
             outputs = self.task.results(inputs)
             calls.append(
                 {
                     "inputs": list(inputs.values()),
                     "outputs": [(tuple(y.shape), y.dtype) for y in outputs],
-                    "sizes": self.task.sizes_of(sizes),
+                    "sizes": self._numbers(sizes),
                     "floor": sum(map(_count, (*inputs.values(), *outputs))),
                 }
             )
         torch.save(calls, self.folder / "calls.pt")
-        said = self._json(["check", str(source), ENTRY, str(self.folder / "calls.pt")], BUILDS)
+        asked = {"seed": seed, "dtype": str(dtype).removeprefix("torch."), "op": self.is_op}
+        words = [str(source), ENTRY, str(self.folder / "calls.pt"), self.path, json.dumps(asked)]
+        said = self._json(["check", *words], BUILDS)
+        self.told.notes = [{"stage": "safe", **it} for it in said["notes"]]
         if said["findings"]:
             raise _Rejected([{"stage": "safe", **it} for it in said["findings"]])
+        *small, last = calls
         self.told.traffic = [
-            it | {"floor": call["floor"]} for it, call in zip(said["traffic"], calls, strict=True)
+            it | {"floor": call["floor"]} for it, call in zip(said["traffic"], small, strict=True)
         ]
+        if it := said["predicted"]:
+            floor = speed.Floor.of(self.task, large, dtype)
+            gpu = speed.gpus.load(it["gpu"])
+            least = floor.seconds(gpu, gpu.copy_gb_per_s, dtype)
+            self.told.time = {"clock": "predicted", **it, "sizes": large, "floor": least}
 
+    # ---- fast, on a GPU
 
-class _Pipe:
-    """Requests to a process and its answers, with limits."""
+    def _fast(self, source: Path, dtype: torch.dtype, seed: int, device: str = "cuda") -> None:
+        target = "cuda" if device == "cuda" else "cpu"
+        built = self._json(["build", str(source), target], BUILDS)
+        if "error" in built:
+            found = _finding("build", "compile", built["error"], built.get("line", 0))
+            raise _Rejected([found])
+        with _GPU, contextlib.ExitStack() as running:
 
-    def __init__(self, process: subprocess.Popen, memory: int) -> None:
-        self.process, self.memory = process, memory
-        self.kept = b""
+            def start(role: str, asked: dict) -> Pipe:
+                asked = asked | {"numbers": self._numbers(asked["sizes"])}
+                words = (role, self.path, str(source), ENTRY, json.dumps(asked))
+                process = self._start("rounds", *words, target=target)
+                running.callback(end, process)
+                return Pipe(process, self.memory + CUDA)
 
-    def send(self, data: bytes) -> None:
-        def write() -> None:
-            with contextlib.suppress(OSError, ValueError):  # it has ended
-                self.process.stdin.write(data)
-                self.process.stdin.flush()
-
-        threading.Thread(target=write, daemon=True).start()
-
-    def _more(self, until: float) -> bool:
-        """Wait for some bytes; False where the process has ended."""
-        end_of = self.process.stdout.fileno()
-        while True:
-            ready, _, _ = select.select([end_of], [], [], 0.05)
-            if ready:
-                some = os.read(end_of, 1 << 20)
-                self.kept += some
-                return bool(some)
-            if (held := memory_of(self.process.pid)) > self.memory:
-                limit = self.memory >> 20
-                raise Limit(f"it holds {held >> 20} MiB of memory; {limit} are allowed")
-            if time.monotonic() > until:
-                raise Limit("it did not return within its time")
-
-    def line(self, until: float) -> bytes:
-        while b"\n" not in self.kept:
-            if len(self.kept) > 1 << 22 or not self._more(until):
-                return b""
-        found, _, self.kept = self.kept.partition(b"\n")
-        return found
-
-    def bytes(self, count: int, until: float) -> bytes:
-        while len(self.kept) < count and self._more(until):
-            pass
-        found, self.kept = self.kept[:count], self.kept[count:]
-        return found
+            options = {"device": device, "seed": seed, "seconds": self.seconds, "builds": BUILDS}
+            try:
+                self.told.time = speed.measured(start, self.task, dtype, **options, **self.timing)
+            except speed.Rejected as why:
+                raise _Rejected([_finding("fast", why.kind, why.message)]) from None
 
 
 def _caches() -> list[str]:

@@ -31,6 +31,9 @@ SYSTEM = (
     "/etc/ld.so.cache",
 )
 FILE = 256 << 20  # bytes of one file
+# Of the environment: where compilers and the GPU's libraries are.
+KEPT = ("PATH", "LANG", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH", "TORCH_CUDA_ARCH_LIST")
+KEPT += ("CUDA_VISIBLE_DEVICES",)
 
 
 class Limit(Exception):
@@ -72,6 +75,8 @@ class Sandbox:
         bound = [it for it in (*map(Path, SYSTEM), *own, *reads) if it.exists()]
         line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
+        for device in sorted(Path("/dev").glob("nvidia*")):
+            line += ["--dev-bind", str(device), str(device)]
         for path in dict.fromkeys(map(str, bound)):
             line += ["--ro-bind", path, path]
         line += ["--bind", str(folder), str(folder), "--chdir", str(folder)]
@@ -81,7 +86,7 @@ class Sandbox:
         self, words: list[str], folder: Path, reads: Iterable[Path] = (), **environment: str
     ) -> subprocess.Popen:
         """Start words, with pipes to its input and output; its errors go to FOLDER/errors."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "CXX") if name in os.environ}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         kept |= {"PYTHONPATH": os.pathsep.join(_paths()), "HOME": str(folder)}
         kept |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | environment
         with (folder / "errors").open("w") as errors:

@@ -24,7 +24,7 @@ def build(source: str) -> dict[str, Any]:
 
 
 def check(task: str, source: str, seed: int = 0) -> dict[str, Any]:
-    """What the judge's last stages say: races, bounds, uninitialised and misaligned accesses."""
+    """What the judge says of safety: races, bounds, uninitialised and misaligned accesses."""
     found = judge(task, source, seed)
     return {"findings": found["findings"], "traffic": found["traffic"], "stage": found["stage"]}
 
@@ -35,14 +35,15 @@ def judge(task: str, source: str, seed: int = 0, cases: int = 24) -> dict[str, A
 
 
 def predict(task: str, source: str) -> dict[str, Any]:
-    """Bytes that a submission fetches against the least that it has to, for some shapes."""
+    """Time of a call on a GPU, predicted or measured, and the bytes that some calls fetch."""
     found = judge(task, source, cases=4)
-    return {"verdict": found["verdict"], "findings": found["findings"], "traffic": found["traffic"]}
+    return {name: found[name] for name in ("verdict", "findings", "traffic", "time")}
 
 
 def signature(task: str) -> str:
-    """What a submission for a task has to define."""
-    return Task.of(task).signature()
+    """What a submission for a task has to define: a function, or an op of PyTorch's stable ABI."""
+    of = Task.of(task)
+    return f"{of.signature()}\nor: {of.schema()}"
 
 
 def audit(op: str, arguments: list[str] | None = None, reference: str = "") -> dict[str, Any]:

@@ -16,11 +16,19 @@ A submission is CUDA C++ that defines, for the first options of the task,
 
 that is: a pointer for each input, in order, one for each output, a size for each letter, and the
 stream. The element type of the first pointer decides in which type the task is judged.
+
+Or it defines an op of PyTorch's stable ABI that writes to its last arguments; it is judged in
+float32:
+
+    STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+        m.def("launch(Tensor x, Tensor weight, Tensor(a!) y) -> ()");
+    }
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +44,10 @@ LARGEST = 1 << 16  # elements of a case on the simulator
 
 @dataclass(frozen=True)
 class Task:
-    """A reference and how its inputs are drawn."""
+    """A reference and how its inputs are drawn. path: of its file; None in reference.py."""
 
     op: reference.Op
+    path: Path | None = None
 
     @classmethod
     def of(cls, name: str) -> Task:
@@ -63,7 +72,7 @@ class Task:
             reference.OPS.update(before)
         if len(new) != 1:
             raise ValueError(f"task: {name} has {len(new)} functions under @op; wanted is one")
-        return cls(new[0])
+        return cls(new[0], path.absolute())
 
     @property
     def options(self) -> dict:
@@ -92,13 +101,31 @@ class Task:
         words += [f"int64_t {it}" for it in self.letters]
         return f'extern "C" cudaError_t launch({", ".join(words)}, cudaStream_t stream)'
 
-    def draw(self, sizes: dict[str, int], dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
-        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
+    def schema(self) -> str:
+        """What a submission defines as an op, as PyTorch writes it."""
+        count = len(self.results(self.draw({}, torch.float32, 0)))
+        words = [f"Tensor {name}" for name in self.op.shapes if name not in self.options]
+        words += [f"Tensor({chr(97 + i)}!) y{i if count > 1 else ''}" for i in range(count)]
+        return f"launch({', '.join(words)}) -> ()"
+
+    def draw(
+        self, sizes: dict[str, int], dtype: torch.dtype, seed: int, device: str = "cpu"
+    ) -> dict[str, Tensor]:
+        known = self.known(sizes)
         rows, cols = known.pop("rows"), known.pop("cols")
-        return self.op.inputs(rows, cols, dtype, seed=seed, without=self.options, **known)
+        given = {"device": device, "seed": seed, "without": self.options}
+        return self.op.inputs(rows, cols, dtype, **given, **known)
+
+    def known(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Of every letter."""
+        return {"rows": 5, "cols": 40} | self.op.sizes | sizes
+
+    def shape(self, name: str, sizes: dict[str, int]) -> list[int]:
+        """Of an input, for sizes of every letter."""
+        return [reference.size_of(it, sizes) for it in self.op.shapes[name].split()]
 
     def sizes_of(self, sizes: dict[str, int]) -> list[int]:
-        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
+        known = self.known(sizes)
         return [known[it] for it in self.letters]
 
     def results(self, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -122,11 +149,5 @@ class Task:
         return {it: dice.choice(pools.get(it, cases.SIZES)) for it in self.letters if it in pools}
 
     def elements(self, sizes: dict[str, int]) -> int:
-        known = {"rows": 5, "cols": 40} | self.op.sizes | sizes
-        counts = []
-        for shape in self.op.shapes.values():
-            count = 1
-            for letter in shape.split():
-                count *= reference.size_of(letter, known)
-            counts.append(count)
-        return sum(counts)
+        known = self.known(sizes)
+        return sum(math.prod(self.shape(name, known)) for name in self.op.shapes)

@@ -20,7 +20,16 @@ from lab.judge.task import Task
 WRONG = {
     *("zeros", "nothing", "inputs_returned", "part_of_the_rows", "neighbours_copied"),
     *("fewer_digits", "answer_in_memory", "input_changed", "out_of_bounds", "race_with_luck"),
-    "endless",
+    *("endless", "default_stream", "infinity_dropped", "op_found_by_its_argument"),
+}
+# With the gate off, one of each kind of behaviour is judged. The others differ from these by what
+# they reach for, and not by their answers, or are those above; all were judged so once, and refused.
+KINDS = {
+    *("result_cached", "cached_by_address", "warm_up_seen", "lazy_stream", "graph_replayed"),
+    *("thread_writes_later", "constructor", "fork", "exit_0", "forged_answer", "python_called"),
+    *("system_call", "memory_taken", "aes_key_recovery", "fd_overwrite", "function_detour"),
+    *("pipe_interpose", "proc_mem_bypass", "seccomp_trap", "thread_fd", "replay_of_a_file"),
+    *("deferred_to_the_checker", "canary_make_writeable"),
 }
 
 
@@ -47,21 +56,27 @@ def test_the_gate_names_what_an_exploit_does(tmp_path, name):
 def judged(folder, texts: dict[str, str], **options) -> dict:
     def one(name: str):
         return name, judge(
-            "square", written(folder, name, texts[name]), cases=8, seconds=10, **options
+            *("square", written(folder, name, texts[name])),
+            **{"cases": 8, "seconds": 5, "memory": 2 << 30} | options,
         )
 
     with ThreadPoolExecutor(2) as jobs:
         return dict(jobs.map(one, texts))
 
 
-def test_one_that_is_right_and_one_that_is_not(tmp_path):
-    found = judged(tmp_path, {n: (CONTROLS | EXPLOITS)[n] for n in ("plain", "part_of_the_rows")})
-    plain, part = found["plain"], found["part_of_the_rows"]
+def test_one_that_is_right_and_two_that_are_not(tmp_path):
+    names = ("plain", "part_of_the_rows", "default_stream")
+    found = judged(tmp_path, {n: (CONTROLS | EXPLOITS)[n] for n in names})
+    plain, part, stream = found.values()
     assert plain.accepted, str(plain)
     assert plain.cases == 8
     assert all(it["fetched"] >= it["floor"] for it in plain.traffic)
     assert (part.verdict, part.stage) == ("rejected", "right")
     assert "cols" in part.findings[0]["message"]
+    assert (stream.stage, stream.findings[0]["kind"]) == ("safe", "audit: stream")
+    assert stream.findings[0]["line"] == 11
+    assert plain.time["clock"] == "predicted" or torch.cuda.is_available()
+    assert plain.time["floor"] < plain.time["seconds"] < 1e-3
     assert plain.sandbox["kind"] == Sandbox.here().kind
 
 
@@ -77,18 +92,11 @@ confined = pytest.mark.skipif(Sandbox.here().kind != "bubblewrap", reason="needs
 @pytest.mark.slow
 @pytest.mark.parametrize("gated", [True, pytest.param(False, marks=confined)])
 def test_no_exploit_is_accepted(tmp_path, gated):
-    """Without the gate what cheats has to be found by its answers, or by what it does.
-
-    Some then do nothing but be right, as one that reads a clock and ignores it; those the gate
-    alone refuses.
-    """
-    found = judged(tmp_path, EXPLOITS, gated=gated, memory=2 << 30)
-    accepted = {name for name, it in found.items() if it.accepted}
-    harmless = set() if gated else {"library_asked", "file_included", "bytes_included"}
-    harmless |= set() if gated else {"graph_replayed", "fork", "forged_answer"}
-    assert accepted <= harmless, accepted
-    missing = [str(it) for it in found.values() if not it.accepted and not it.findings]
-    assert not missing
+    """Without the gate what cheats is found by its answers, or by what it does."""
+    every = EXPLOITS | PUBLISHED
+    found = judged(tmp_path, {n: every[n] for n in (WRONG if gated else KINDS)}, gated=gated)
+    assert [name for name, it in found.items() if it.accepted] == []
+    assert all(it.findings for it in found.values())
 
 
 # ---- tasks

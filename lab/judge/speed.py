@@ -1,0 +1,206 @@
+"""How fast a submission is: beside the reference on a GPU, with times from outside its process.
+
+Rounds of three processes take turns (lab.judge.rounds): the submission's, the reference's and one
+that calls nothing, whose time is taken off the other two. The clock is this process's. Where there
+is no GPU, the time is that which lab.predict says, and is named so.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lab.judge.pipe import Pipe
+from lab.judge.task import Task
+from lab.predictor import gpu as gpus
+
+ROUNDS = 15
+SETS = 4  # calls of a round, each with tensors of its own
+ELEMENTS = 1 << 25  # of a call's inputs on a GPU
+PREDICTED = 1 << 20  # the same for a prediction
+COLS = 4096
+FASTER = 1.2  # than a measured copy nothing is, nor than the measured rate of tensor cores
+ROLES = ("submission", "reference", "nothing")
+
+
+class Rejected(Exception):
+    """Why a submission's time does not count."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+def sizes_for(task: Task, elements: int) -> dict[str, int]:
+    """Sizes of a call with about so many elements."""
+    sizes = {"cols": 64 if task.op.sizes else COLS} if "cols" in task.letters else {}
+    if "rows" not in task.letters:
+        return sizes
+    sizes["rows"] = 1
+    while task.elements(sizes | {"rows": 2 * sizes["rows"]}) <= elements:
+        sizes["rows"] *= 2
+    return sizes
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What a call cannot do without: bytes, and operations of products."""
+
+    bytes: int
+    operations: int
+
+    @classmethod
+    def of(cls, task: Task, sizes: dict[str, int], dtype: torch.dtype) -> Floor:
+        """Counted on tensors without memory."""
+        small = task.draw({n: 1 for n in sizes}, dtype, 0)
+        known = task.known(sizes)
+        given = {
+            name: torch.empty(task.shape(name, known), dtype=t.dtype, device="meta")
+            for name, t in small.items()
+        }
+        counted = FlopCounterMode(display=False)
+        with counted:
+            outputs = task.results(given)
+        moved = sum(t.numel() * t.element_size() for t in (*given.values(), *outputs))
+        return cls(moved, counted.get_total_flops())
+
+    def seconds(self, gpu: gpus.Gpu | None, copy_gb_per_s: float, dtype: torch.dtype) -> float:
+        """At the rate of a copy, and of the tensor cores where they are known."""
+        least = self.bytes / (1e9 * copy_gb_per_s)
+        if gpu and dtype != torch.float64:
+            rate = max(gpu.tensor_tflops, gpu.warpgroup_tflops) / (
+                2 if dtype == torch.float32 else 1
+            )
+            least = max(least, self.operations / (1e12 * rate))
+        return least / FASTER
+
+
+def known_gpu(name: str) -> gpus.Gpu | None:
+    """The constants of the GPU with this name, if they were ever measured."""
+    for it in gpus.names():
+        if it.replace("_", " ").lower() in name.lower():
+            return gpus.load(it)
+    return None
+
+
+def measured(
+    start: Callable[[str, dict], Pipe],
+    task: Task,
+    dtype: torch.dtype,
+    *,
+    device: str,
+    seed: int,
+    seconds: float,
+    builds: float,
+    elements: int = ELEMENTS,
+    rounds: int = ROUNDS,
+    copy_gb_per_s: float | None = None,
+) -> dict:
+    """Times of a submission and of the reference, in seconds a call.
+
+    start: a process for a role, told what lab.judge.rounds is asked. seconds, builds: that a round,
+    and a start, may take. copy_gb_per_s: of a copy there; measured where it is None.
+
+    Raises Rejected where a round is wrong, and where the time is less than the floor's.
+    """
+    sizes = sizes_for(task, elements)
+    asked = {"sizes": sizes, "dtype": str(dtype).removeprefix("torch."), "sets": SETS}
+    asked["device"] = device
+    pipes = {role: start(role, asked) for role in ROLES}
+    taken: dict[str, list[float]] = {role: [] for role in ROLES}
+    dice = random.Random(f"{task.op.name} {seed} time")
+    for role, pipe in pipes.items():
+        _answer(role, pipe.line(time.monotonic() + builds))
+    said = {"gpu": device}
+    if copy_gb_per_s is None:
+        said = _ask("reference", pipes["reference"], {"copy": 0}, builds)
+        copy_gb_per_s = said["gb_per_s"]
+    for number in range(rounds + 1):
+        value_seed, secret = dice.randrange(1 << 40), dice.randrange(1 << 40)
+        order = ROLES[number % 3 :] + ROLES[: number % 3]
+        digests = {}
+        for role in order:
+            _ask(role, pipes[role], {"prepare": value_seed}, seconds)
+            began = time.perf_counter()
+            found = _ask(role, pipes[role], {"go": secret}, seconds)
+            took = time.perf_counter() - began
+            digests[role] = found.get("digests")
+            if number:  # the first round warms up
+                taken[role].append(took)
+        truth = _ask("reference", pipes["reference"], {"truth": secret}, builds)
+        _compare(digests["submission"], truth, number)
+    middle = {role: statistics.median(it) for role, it in taken.items()}
+    one = {role: (middle[role] - middle["nothing"]) / SETS for role in ("submission", "reference")}
+    floor = Floor.of(task, sizes, dtype)
+    least = floor.seconds(known_gpu(said["gpu"]), copy_gb_per_s, dtype)
+    where = ", ".join(f"{n} = {v}" for n, v in sizes.items())
+    if one["submission"] < least:
+        raise Rejected(
+            "below the floor",
+            f"{where}: {1e6 * one['submission']:.3g} us a call; {floor.bytes} bytes and"
+            f" {floor.operations} operations take at least {1e6 * least:.3g} us here",
+        )
+    spread = statistics.quantiles(taken["submission"], n=4) if rounds > 1 else [0, 0, 0]
+    return {
+        "clock": "GPU, from outside, cold L2" if device == "cuda" else "CPU simulator",
+        "gpu": said["gpu"],
+        "sizes": sizes,
+        "seconds": one["submission"],
+        "spread": (spread[2] - spread[0]) / SETS,
+        "reference": one["reference"],
+        "floor": least,
+    }
+
+
+def told(time: dict | None) -> str:
+    """In a few words."""
+    if time is None:
+        return "time neither measured nor predicted"
+    us = {n: f"{1e6 * v:.3g}" for n, v in time.items() if isinstance(v, float)}
+    where = ", ".join(f"{n} = {v}" for n, v in time["sizes"].items())
+    if time["clock"] == "predicted":
+        said = f"{us['lower']} to {us['upper']} us predicted for {time['gpu']}"
+        return f"{said}, not measured; the floor is {us['floor']} us; {where}"
+    said = f"{us['seconds']} us on {time['gpu']}, the reference {us['reference']} us"
+    return f"{said}, the floor {us['floor']} us; {where}"
+
+
+def _ask(role: str, pipe: Pipe, what: dict, seconds: float) -> dict:
+    pipe.send(json.dumps(what).encode() + b"\n")
+    return _answer(role, pipe.line(time.monotonic() + seconds))
+
+
+def _answer(role: str, line: bytes) -> dict:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and "error" not in said:
+        return said
+    why = said["error"] if isinstance(said, dict) else "its process ended"
+    if role != "submission":
+        raise RuntimeError(f"the judge's own process ({role}) failed: {why}")
+    raise Rejected("raised" if isinstance(said, dict) else "crash", str(why).partition("\n")[0])
+
+
+def _compare(found: object, truth: dict, number: int) -> None:
+    """found: from the submission's process, so it may be anything."""
+    for i, (wanted, allowed) in enumerate(zip(truth["digests"], truth["allowed"], strict=True)):
+        for j, (value, off) in enumerate(zip(wanted, allowed, strict=True)):
+            try:
+                mine = float(found[i][j])
+            except (TypeError, IndexError, ValueError, KeyError):
+                mine = float("nan")
+            if not abs(mine - value) <= off:
+                raise Rejected(
+                    "wrong",
+                    f"round {number}, call {i}: its outputs add up to {mine:.9g}, wanted"
+                    f" {value:.9g} within {off:.3g}",
+                )
