@@ -85,7 +85,7 @@ def _outputs(call: dict) -> list[Tensor]:
 
 
 def audited(launch: Callable, source: Path, task: Task, asked: dict) -> dict:
-    """What the audit says of a submission as an op: what it falls into, and what is worth knowing."""
+    """What the audit says of a submission as an op: its findings, and notes."""
     dtype = getattr(torch, asked["dtype"])
     names = [name for name in task.op.shapes if name not in task.options]
 

@@ -92,12 +92,13 @@ _DECLARES = re.compile(
 )
 _HOST_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"([^\"]*)")
 _X86 = re.compile(r"\b(?:syscall|sysenter|rdtsc|rdtscp|cpuid|int\s+\$?0x80|svc)\b")
-# What an op needs of PyTorch: its tensors' places, types and sizes, and none of PyTorch's own ops.
-_OF_OPS = re.compile(
-    r"^((aoti_)?torch_(?!call)(?!\w*(aten|dispatcher|cpu_|cuda_(?!stream)))\w+"
-    r"|std::(?!thread|basic_\w?f|chrono|filesystem|random_device).*"
-    r"|(vtable|VTT|typeinfo) for .*|__cxa_\w+|strlen|strcmp|free|malloc|time|localtime"
-    r"|__(dynamic_cast|tls_get_addr|libc_single_threaded))$"
+# What an op has no use for. PyTorch's headers bring in much of the C++ library, which may be linked
+# into it, so that what it needs cannot be listed; but PyTorch's own ops are none of it.
+_NOT_OF_OPS = re.compile(
+    r"^((aoti_)?torch_(call_\w+|\w*(aten_|cpu_|dispatcher|cuda_(?!stream)|get_current_\w*handle)\w*)"
+    r"|Py[A-Z_]\w*|(at|c10|torch)::.*|std::(thread|basic_\w?fstream|chrono|filesystem)\b.*"
+    rf"|{'|'.join(_CALLS['processes'][0].replace('syscall', '').split())}"
+    r"|dlopen|dlsym|socket|connect|ptrace|process_vm_\w+|mprotect|prctl|dup2|pipe2?)$"
 )
 # What a library of kernels needs from elsewhere.
 _IMPORTS = re.compile(
@@ -203,12 +204,14 @@ def library(path: Path, op: bool = False) -> list[dict]:
     found = []
     for line in listed.splitlines():
         name = line.strip().partition(" ")[2].partition("@")[0].strip()
-        if name and not (_IMPORTS.match(name) or (op and _OF_OPS.match(name))):
+        if op and not _NOT_OF_OPS.match(name):
+            continue
+        if name and not _IMPORTS.match(name):
             found.append(_of_library("imports", f"it calls {name}"))
     sections = _said(["readelf", "-SW", str(path)])
     if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
         count = int(hit[1], 16) // 8
-        if count > 1 + op:  # an op is registered by one
+        if count > 1 and not op:  # an op is registered by one
             found.append(_of_library("constructors", "it runs code when it is loaded"))
     code = _said(["objdump", "-d", "--no-show-raw-insn", str(path)])
     if hit := re.search(r"\t(syscall|sysenter|rdtscp?|int\s+\$0x80)\b", code):

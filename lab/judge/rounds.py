@@ -5,9 +5,10 @@ reference   calls the task's function; it is trusted
 nothing     calls nothing, so its rounds are what a round costs besides; it is trusted
 
 A round has several sets of inputs, more than L2 holds, so each call finds a cold one. "prepare"
-draws them from a seed. "go" calls once for each set, waits for the GPU, and answers with sums of
-the outputs under signs that are drawn from a number that only "go" tells: who answers before the
-work is done cannot know them. The judge's clock runs from "go" to the answer.
+draws them from a seed. "go" calls once for each set, waits for the GPU and answers: the judge's
+clock runs meanwhile. "sums" answers with sums of the outputs, under signs that are drawn from a
+number that it tells. Who answers "go" before the work is done has to do it now, and the time of
+"sums" counts, too, where it is longer than that of the process that called nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lab.judge.task import Task
 from lab.measure.timing import copy_bandwidth
 
 SIGNS = 4096
+TINY = torch.finfo(torch.float32).tiny
 
 
 def signs(count: int, secret: int, device: str) -> Tensor:
@@ -58,6 +60,7 @@ class Rounds:
         self.count = asked["sets"]
         self.inputs: list[dict[str, Tensor]] = []
         self.outputs: list[list[Tensor]] = []
+        self.off: list[float] = []  # that the sum of each output may be
 
     def prepare(self, seed: int) -> dict:
         self.inputs = []
@@ -72,34 +75,34 @@ class Rounds:
         self.wait()
         return {}
 
+    def outputs_of_reference(self) -> list[list[Tensor]]:
+        return [self.task.results(it) for it in self.inputs]
+
     def wait(self) -> None:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
-    def digests(self, outputs: list[list[Tensor]], secret: int) -> list[list[float]]:
-        return [[digest(y, secret) for y in ys] for ys in outputs]
+    def sums(self, secret: int) -> dict:
+        return {"sums": [[digest(y, secret) for y in ys] for ys in self.outputs]}
 
     def truth(self, secret: int) -> dict:
-        """The digests in float64, and how far off each may be."""
-        kinds = {self.dtype, torch.float64}
-        found: dict = {"digests": [], "allowed": []}
+        """The sums in float64, and how far off each may be."""
+        found: dict = {"sums": [], "allowed": []}
         for given in self.inputs:
-            low, high = (
-                self.task.results(
-                    {n: t.to(k) if t.is_floating_point() else t for n, t in given.items()}
-                )
-                for k in (min(kinds, key=lambda k: k.itemsize), torch.float64)
-            )
-            found["digests"].append([digest(y, secret) for y in high])
+            high = self._results(given, torch.float64)
+            found["sums"].append([digest(y, secret) for y in high])
+            low = self._results(given, self.dtype) if not self.off else []
             # The signs are random, so errors of single elements add up as a random walk does.
-            each = [judged("", a, b, a, b).allowed for a, b in zip(low, high, strict=True)]
-            found["allowed"].append(
-                [
-                    WRONG * 4 * max(a, torch.finfo(torch.float32).tiny) * max(y.numel(), 1) ** 0.5
-                    for a, y in zip(each, high, strict=True)
-                ]
-            )
+            self.off = self.off or [
+                WRONG * 8 * max(judged("", a, b, a, b).allowed, TINY) * max(a.numel(), 1) ** 0.5
+                for a, b in zip(low, high, strict=True)
+            ]
+            found["allowed"].append(self.off)
         return found
+
+    def _results(self, given: dict[str, Tensor], kind: torch.dtype) -> list[Tensor]:
+        floats = {n: t.to(kind) for n, t in given.items() if t.is_floating_point()}
+        return self.task.results(given | floats)
 
 
 def main(role: str, task: str, source: str, entry: str, words: str) -> None:
@@ -112,22 +115,21 @@ def main(role: str, task: str, source: str, entry: str, words: str) -> None:
     asked = json.loads(words)
     rounds = Rounds(Task.of(task), asked)
     target = "cuda" if asked["device"] == "cuda" else "cpu"
-    launch = (
-        getattr(jitload.load(Path(source), target=target), entry) if role == "submission" else None
-    )
+    launch = None
+    if role == "submission":
+        launch = getattr(jitload.load(Path(source), target=target), entry)
     numbers = asked["numbers"]
 
-    def go(secret: int) -> dict:
-        outputs = rounds.outputs
+    def go(_: int) -> dict:
         if role == "reference":
-            outputs = [rounds.task.results(it) for it in rounds.inputs]
+            rounds.outputs_of_reference()
         elif launch:
             for given, ys in zip(rounds.inputs, rounds.outputs, strict=True):
                 launch(*given.values(), *ys, *numbers)
         rounds.wait()
-        return {"digests": rounds.digests(outputs, secret)}
+        return {}
 
-    does = {"prepare": rounds.prepare, "go": go, "truth": rounds.truth}
+    does = {"prepare": rounds.prepare, "go": go, "sums": rounds.sums, "truth": rounds.truth}
     does["copy"] = lambda _: {"gb_per_s": copy_bandwidth(), "gpu": torch.cuda.get_device_name()}
 
     def answer(said: dict) -> None:

@@ -336,7 +336,7 @@ class _Work:
         self.told.notes = [{"stage": "safe", **it} for it in said["notes"]]
         if said["findings"]:
             raise _Rejected([{"stage": "safe", **it} for it in said["findings"]])
-        *small, last = calls
+        *small, _ = calls
         self.told.traffic = [
             it | {"floor": call["floor"]} for it, call in zip(said["traffic"], small, strict=True)
         ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jitload
+from lab.auditor.report import FAIL
 from lab.ship import build, hub, notebook_cells
 from lab.ship.documents import proof_page, readme
 from lab.ship.package import Kernel, Package
@@ -72,6 +73,9 @@ def ship(options: argparse.Namespace, told: Callable[[str], None]) -> None:
     (tree / package.name / "PROOF.md").write_text(proof_page(package, proof))
     (tree / "README.md").write_text(readme(package, proof))
     told(f"measured: {len(proof['errors'])} errors, {len(proof['checks'])} checks")
+    for it in proof["audits"]:
+        failed = [row["trap"] for row in it["rows"] if row["verdict"] == FAIL]
+        told(f"audited: {it['op']}: {', '.join(failed) or 'no trap'}")
     made = build.wheel(tree, to, options.arch)
     build.clean(tree, package)
     told(f"{made}, {made.stat().st_size / 1e6:.2f} MB")

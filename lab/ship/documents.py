@@ -235,7 +235,9 @@ def proof_page(package: Package, proof: dict[str, Any]) -> str:
     ]
     if proof["errors"]:
         parts += ["## Error", error_text(proof)]
-    parts += ["## Checked", _checked_text(proof), "## Time", _bench_text(proof)]
+    parts += ["## Checked", _checked_text(proof)]
+    parts += ["## Audited", _audited_text(proof)] if proof["audits"] else []
+    parts += ["## Time", _bench_text(proof)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -269,6 +271,16 @@ def _checked_text(proof: dict[str, Any]) -> str:
         + "\n".join(rows)
         + ("\n\n" + "\n".join(found) if found else "")
     )
+
+
+def _audited_text(proof: dict[str, Any]) -> str:
+    parts = ["The traps of lab.audit: verdicts, and each that is not ok."]
+    for it in proof["audits"]:
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in it["counts"].items())
+        lines = [f"{it['op']}: {counts}", ""]
+        lines += [f"- {row['verdict']}, {row['trap']}: {row['said']}" for row in it["rows"]]
+        parts.append("\n".join(lines).strip())
+    return "\n\n".join(parts)
 
 
 def _bench_text(proof: dict[str, Any]) -> str:

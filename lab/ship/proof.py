@@ -12,6 +12,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,8 @@ import torch
 
 import jitload
 import reference
+from lab.auditor.report import OK
+from lab.auditor.run import audit
 from lab.bench import table
 from lab.checker.run import check
 from lab.ship.build import environment_without_ours
@@ -66,6 +69,7 @@ def prove(package: Package, tree: Path) -> dict[str, Any]:
         "originals": _originals(package),
         "errors": errors,
         "checks": _checks(package, errors),
+        "audits": _audits(package),
         "bench": lines,
         "conditions": conditions,
     }
@@ -140,18 +144,48 @@ def _checks(package: Package, errors: list[dict[str, Any]]) -> list[dict[str, An
 
     errors: as they were measured, which say what the ops take.
     """
+    found = []
+    for op, function in _functions(package):
+        cases = [line["case"] for line in errors if line["case"]["op"] == op.name]
+        taken = {(it["direction"], it["dtype"]) for it in cases}
+        found += _checks_of(op, function, taken)
+    return found
+
+
+def _functions(package: Package) -> list[tuple[reference.Op, Callable]]:
+    """The ops that have a truth, and what computes them here; none where nothing is checked."""
     if sys.platform != "linux":
         return []
     if package.reference:
         _module_of(package.reference)  # whose @op makes its functions known
+    return [
+        (reference.OPS[name], getattr(_module_of(kernel.python), name))
+        for kernel in package.kernels
+        for name in sorted(package.judged.intersection(kernel.public, reference.OPS))
+        if kernel.python
+    ]
+
+
+def _audits(package: Package) -> list[dict[str, Any]]:
+    """What lab.audit says of the same ops: its verdicts, and each row that is not ok."""
     found = []
-    for kernel in package.kernels:
-        for name in sorted(package.judged.intersection(kernel.public, reference.OPS)):
-            if kernel.python:
-                function = getattr(_module_of(kernel.python), name)
-                cases = [line["case"] for line in errors if line["case"]["op"] == name]
-                taken = {(it["direction"], it["dtype"]) for it in cases}
-                found += _checks_of(reference.OPS[name], function, taken)
+    for op, function in _functions(package):
+        inputs = op.inputs(ROWS, COLS, device=jitload.device(), without=op.options[0])
+        ours = package.reference is None
+        given = {} if ours else {"inputs": inputs | op.options[0], "reference": op.function}
+        report = audit(function, **given)
+        found.append(
+            {
+                "op": op.name,
+                "ok": report.ok,
+                "counts": dict(Counter(it.verdict for it in report.rows)),
+                "rows": [
+                    {"verdict": it.verdict, "trap": f"{it.section}: {it.name}", "said": it.message}
+                    for it in report.rows
+                    if it.verdict != OK
+                ],
+            }
+        )
     return found
 
 

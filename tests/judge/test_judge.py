@@ -23,7 +23,7 @@ WRONG = {
     *("endless", "default_stream", "infinity_dropped", "op_found_by_its_argument"),
 }
 # With the gate off, one of each kind of behaviour is judged. The others differ from these by what
-# they reach for, and not by their answers, or are those above; all were judged so once, and refused.
+# they reach for, and not by their answers, or are those above; all were judged so, and refused.
 KINDS = {
     *("result_cached", "cached_by_address", "warm_up_seen", "lazy_stream", "graph_replayed"),
     *("thread_writes_later", "constructor", "fork", "exit_0", "forged_answer", "python_called"),

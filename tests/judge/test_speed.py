@@ -11,7 +11,7 @@ from lab.judge.task import Task
 
 EARLY = submission(
     'FILE* f = nullptr; for (int fd = 3; fd < 64; ++fd) if ((f = fdopen(fd, "w"))) {'
-    ' fputs("{\\"digests\\": [[0], [0], [0], [0]]}\\n", f); fflush(f); }\n    ' + RUN,
+    ' fputs("{}\\n{\\"sums\\": [[0], [0], [0], [0]]}\\n", f); fflush(f); }\n    ' + RUN,
     "#include <cstdio>\n",
 )
 # Right in a round's first call, and later its other inputs' answers.
@@ -73,9 +73,15 @@ def test_the_floor_counts_bytes_and_operations():
     assert least == pytest.approx(square.bytes / (1e9 * gpu.copy_gb_per_s) / speed.FASTER)
 
 
-@pytest.mark.parametrize("found", [None, [], [[1.0]], {"a": 1}, "digests", [[float("nan")]]])
+@pytest.mark.parametrize("found", [None, [], [[1.0]], {"a": 1}, "sums", [[float("nan")]]])
 def test_an_answer_may_be_anything(found):
-    truth = {"digests": [[1.0], [2.0]], "allowed": [[0.1], [0.1]]}
+    truth = {"sums": [[1.0], [2.0]], "allowed": [[0.1], [0.1]]}
     with pytest.raises(speed.Rejected, match="wanted"):
         speed._compare(found, truth, 1)
     speed._compare([[1.05], [1.95]], truth, 1)
+
+
+def test_work_after_the_answer_counts():
+    nothing = [1.0, 1.02, 0.99, 1.01, 1.0]
+    assert speed._worked_later(nothing, nothing) == 0
+    assert speed._worked_later([1.4] * 5, nothing) == pytest.approx(0.4 / speed.SETS)

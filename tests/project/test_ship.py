@@ -94,6 +94,8 @@ def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
     proof = json.loads((square / "square/proof.json").read_text())
     assert len(proof["errors"]) == 32
     assert [check["findings"] for check in proof["checks"]] == [0] * 4
+    assert [(it["op"], it["ok"]) for it in proof["audits"]] == [("square", True)]
+    assert "## Audited" in (square / "square/PROOF.md").read_text()
     assert proof["bench"]
     changed = square / "square/ops/square.py"
     text = changed.read_text()
