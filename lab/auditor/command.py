@@ -43,7 +43,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", metavar="FILE", help="write a page")
     try:
-        given = parser.parse_args(words)
+        given = parser.parse_intermixed_args(words)
     except SystemExit as end:
         return WRONG_USE if end.code else OK
     try:

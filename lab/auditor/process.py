@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import cloudpickle
@@ -27,8 +28,10 @@ START = 60.0  # seconds until a process has imported PyTorch and the op, builds 
 BUILDS = 240.0  # that the first trap may take longer, for what it compiles
 
 
-def run_apart(request: tuple, keys: list[str], seconds: float) -> tuple[list[Row], list[str]]:
-    """The rows of the traps, and notes.
+def run_apart(
+    request: tuple, keys: list[str], seconds: float, step: Callable[[str], None]
+) -> tuple[list[Row], list[str]]:
+    """The rows of the traps, and notes. step: told of each trap as it begins.
 
     Raises TypeError, PicklingError or AttributeError where the request cannot be sent, and
     ImportError where the other process cannot read it.
@@ -43,7 +46,7 @@ def run_apart(request: tuple, keys: list[str], seconds: float) -> tuple[list[Row
         while missing := [key for key in keys if key not in rows]:
             (folder / "keys").write_text("\n".join(missing))
             (folder / "rows").write_text("")
-            how = _run(folder, seconds)
+            how = _run(folder, seconds, step)
             for line in (folder / "rows").read_text().splitlines():
                 key, _, said = line.partition("\t")
                 with contextlib.suppress(ValueError):
@@ -69,7 +72,7 @@ def run_apart(request: tuple, keys: list[str], seconds: float) -> tuple[list[Row
     return [rows[key] for key in keys if key in rows], notes
 
 
-def _run(folder: Path, seconds: float) -> str:
+def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
     """Run the child until it ends; "" where it ended in order, else how it ended."""
     for name in ("begun", "running"):
         (folder / name).unlink(missing_ok=True)
@@ -83,11 +86,15 @@ def _run(folder: Path, seconds: float) -> str:
         )
         try:
             started = time.monotonic()
+            waiting = (folder / "keys").read_text().splitlines()
             while child.poll() is None:
                 time.sleep(0.02)
                 now = time.time()
                 running = folder / "running"
                 begun = running.stat().st_mtime if running.exists() else None
+                key = running.read_text() if begun else ""
+                while key in waiting:
+                    step(waiting.pop(0))
                 first = not (folder / "rows").stat().st_size
                 limit = seconds + BUILDS * first
                 if begun is None and time.monotonic() - started > START + BUILDS:
@@ -95,6 +102,8 @@ def _run(folder: Path, seconds: float) -> str:
                 if begun is not None and now - begun > limit:
                     return f"it did not return within {limit:g} s"
             if child.returncode == 0:
+                for key in waiting:
+                    step(key)
                 return ""
             if child.returncode < 0:
                 return f"it ended the process: {signal_words(-child.returncode)}"

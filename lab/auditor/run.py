@@ -22,6 +22,7 @@ from lab.auditor.process import run_apart
 from lab.auditor.report import Audit, Row
 from lab.auditor.rows import subject, tried
 from lab.auditor.traps import TRAPS, Trap
+from lab.measure.progress import progress
 
 SECONDS = 60.0  # that one trap may take before its process is ended
 
@@ -68,7 +69,8 @@ def audit(
     request = (function, call, reference, shapes, texts, seed)
     if isolated:
         try:
-            rows, notes = run_apart(request, [it.key for it in chosen], seconds)
+            with progress(len(chosen)) as step:
+                rows, notes = run_apart(request, [it.key for it in chosen], seconds, step)
             return Audit(what, rows, notes)
         except (pickle.PicklingError, AttributeError, TypeError, ImportError) as error:
             note = f"in this process, for the op cannot be sent to another one: {error}"[:200]
@@ -78,7 +80,11 @@ def audit(
 
 def _here(request: tuple, chosen: list[Trap], notes: list[str]) -> tuple[list[Row], list[str]]:
     made = subject(request)
-    rows = list(tried(made, chosen))
+    rows = []
+    with progress(len(chosen)) as step:
+        for trap in chosen:
+            step(trap.key)
+            rows += tried(made, [trap])
     return rows, notes + made.notes
 
 

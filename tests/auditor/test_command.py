@@ -1,6 +1,7 @@
 """`python -m lab audit`, %%audit, and what they show."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ def test_json_and_a_page(tmp_path, capsys, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     page = tmp_path / "page.html"
-    words = ["audited:half", "float32[4, 8]", "--reference", "audited:truth", "--json"]
+    words = ["audited:half", "--reference", "audited:truth", "float32[4, 8]", "--json"]
     assert main([*words, "--only", "error", "empty", "--html", str(page)]) == 1
     said = json.loads(capsys.readouterr().out)
     assert not said["ok"]
@@ -87,3 +88,19 @@ def test_the_same_rows_for_the_same_seed():
         for row in report["rows"]:
             row.pop("seconds")
     assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_progress_names_each_trap(isolated, monkeypatch):
+    """A bar is shown, in a terminal and in a notebook: one step a trap."""
+    steps = []
+
+    @contextmanager
+    def progress(total):
+        steps.append(total)
+        yield steps.append
+
+    monkeypatch.setattr("lab.auditor.run.progress", progress)
+    traps = ["empty", "opcheck"]
+    lab.audit(torch.relu, torch.ones(4), reference=torch.relu, only=traps, isolated=isolated)
+    assert steps == [2, "numbers/empty", "PyTorch/opcheck"]
