@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from lab.gpus import gpu as gpus
 from lab.judge.pipe import Pipe
 from lab.judge.task import Task
-from lab.predictor import gpu as gpus
 
 ROUNDS = 15
 SETS = 4  # calls of a round, each with tensors of its own
