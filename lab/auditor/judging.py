@@ -128,10 +128,12 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
         return Judgement(name, 0, 0, 0, False, "")
     if not got.is_floating_point():
         return _judged_integers(name, got, truth, bar)
+    kind = torch.finfo(got.dtype)
+    got, truth, bar, bar_truth = map(computable, (got, truth, bar, bar_truth))
     if not bar.is_floating_point():
         bar, bar_truth = bar.to(got.dtype), bar_truth.double()
-    eps = torch.finfo(got.dtype).eps
-    scale = eps / torch.finfo(bar.dtype).eps if bar.dtype != got.dtype else 1.0
+    eps = kind.eps
+    scale = torch.finfo(got.dtype).eps / torch.finfo(bar.dtype).eps
     theirs = scale * absolute_error(bar, bar_truth.double())
     off = absolute_error(got, truth.double())
     same_as_pytorch = (got == bar.to(got.dtype)) | (got.isnan() & bar.isnan())
@@ -139,8 +141,8 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
     off = off.masked_fill(same_as_pytorch | overflowed, 0)
     finite = truth[truth.isfinite()].double()
     largest = finite.abs().max().item() if finite.numel() else 0.0
-    largest = min(largest, torch.finfo(got.dtype).max)
-    unit = max(_power(largest) * eps, torch.finfo(got.dtype).smallest_normal * eps) / 2
+    largest = min(largest, kind.max)
+    unit = max(_power(largest) * eps, kind.smallest_normal * eps) / 2
     bound = theirs[theirs.isfinite()]
     pytorchs = bound.max().item() if bound.numel() else 0.0
     allowed = TIMES * pytorchs + HALVES * unit
@@ -153,6 +155,11 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
     return Judgement(name, off.max().item(), allowed, pytorchs, tells, said)
 
 
+def computable(t: Tensor) -> Tensor:
+    """Itself, or in float32 what PyTorch only stores: floats of one byte."""
+    return t.float() if t.is_floating_point() and t.itemsize == 1 else t
+
+
 def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtype) -> Judgement:
     """A judgement that allows for a result that is made of rounding: a variance of equal numbers.
 
@@ -161,6 +168,7 @@ def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtyp
     """
     if changed.shape != truth.shape:
         return found
+    changed, truth = computable(changed), computable(truth)
     moved = (changed.double() - truth.double()).abs()
     moved = moved[moved.isfinite()]
     finite = truth[truth.isfinite()].abs()
@@ -209,6 +217,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
     if not a.is_floating_point():
         return torch.equal(a, b)
     rough = torch.finfo(a.dtype).eps ** 0.5
+    a, b = computable(a), computable(b)
     a, b = a.nan_to_num().double(), b.nan_to_num().double()
     slack = rough * float(b.abs().max()) if b.numel() else 0.0
     return torch.allclose(a, b, rtol=rough, atol=slack)

@@ -157,3 +157,19 @@ def test_a_launch_in_a_member_function_and_a_wait_before_an_error(tmp_path):
     assert any(
         "checked" in it for it in accusations(torch.relu, X, only=["source"], sources=[path])
     )
+
+
+def test_floats_of_one_byte_are_judged():
+    """PyTorch compares none, and no row may be missing for that."""
+
+    def stored(x: Tensor) -> Tensor:
+        return (2 * x).to(torch.float8_e4m3fn)
+
+    def wrong(x: Tensor) -> Tensor:
+        return (2.5 * x).to(torch.float8_e4m3fn)
+
+    traps = ["error", "shapes", "transposed", "inference mode"]
+    report = lab.audit(stored, (X,), reference=stored, isolated=False, only=traps)
+    assert {it.verdict for it in report.rows} == {"ok"}, str(report)
+    report = lab.audit(wrong, (X,), reference=stored, isolated=False, only=traps)
+    assert report.row("error").verdict == FAIL
