@@ -170,4 +170,5 @@ def plot_roofline(table: "DataFrame") -> Figure:
         facts = table.attrs
         caption = f"{plots.machine(facts)}\n{facts['clock']}, {facts['date']}"
         title = f"Roofline: the ridge is at {ridge:.0f} operations a byte"
-        return drawing.finish(figure, title, caption)
+        axes.legend(loc="lower right")
+        return drawing.finish(figure, title, caption, legend=False)
