@@ -1,4 +1,4 @@
-"""The short versions that chapters 7 to 18 explain before the ops' own kernels."""
+"""The short versions that chapters explain before the ops' own kernels, or in their place."""
 
 import pytest
 import torch
@@ -19,6 +19,44 @@ def assert_near(results, truths):
 def draw(*shape):
     generator = torch.Generator(DEVICE).manual_seed(sum(shape))
     return torch.randn(shape, device=DEVICE, generator=generator)
+
+
+@pytest.mark.parametrize("version", ["run", "neighbours", "stride", "stride_beside", "unrolled"])
+@pytest.mark.parametrize("count", [1, 1000, 2**17 + 3])
+def test_copies_of_any_length(version, count):
+    x = draw(count)
+    y = torch.full((count + 8,), 7.0, device=DEVICE)
+    getattr(lab.ladder("01_copy"), version)(x, y, count)
+    assert torch.equal(y[:count], x)
+    assert (y[count:] == 7).all()
+
+
+@pytest.mark.parametrize("version", ["naive", "block", "wide", "aligned", "three"])
+@pytest.mark.parametrize("cols", [1024, 3072])
+def test_layer_norm(cols, version):
+    x, y, (weight, bias) = 3 + draw(ROWS, cols), draw(ROWS, cols), draw(2, cols)
+    call = getattr(lab.ladder("06_layer_norm"), version)
+    call(x, weight, bias, y, ROWS, cols, 1e-5)
+    truth = reference.layer_norm(x.double(), weight.double(), bias.double(), 1e-5)
+    assert_near([y], [truth])
+    if version != "naive":
+        for wrong in (cols - 32, cols - 4, 32 * 1024):
+            with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+                call(x, weight, bias, y, ROWS, wrong, 1e-5)
+
+
+@pytest.mark.parametrize("version", ["naive", "block"])
+@pytest.mark.parametrize("cols", [256, 768])
+def test_layer_norm_backward_in_several_readings(cols, version):
+    (g, x), (weight, bias) = draw(2, ROWS, cols), draw(2, cols)
+    leaves = [each.double().requires_grad_() for each in (x, weight, bias)]
+    truths = torch.autograd.grad(reference.layer_norm(*leaves), leaves, g.double())
+    mean, rstd = x.mean(-1), (x.var(-1, correction=0) + 1e-5).rsqrt()
+    results = torch.empty_like(x), *draw(2, cols)
+    partials = (*draw(2, 5, cols), 5) if version == "block" else ()
+    call = getattr(lab.ladder("07_layer_norm_backward"), version)
+    call(g, x, weight, mean, rstd, *results, *partials, ROWS, cols)
+    assert_near(results, truths)
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
