@@ -141,13 +141,3 @@ extern "C" cudaError_t aligned(const float* x, const float* weight, const float*
     norm_aligned<<<rows, cols / kEach, 0, stream>>>(x, weight, bias, y, cols, eps);
     return cudaGetLastError();
 }
-
-// The last three one after the other, for a profiler.
-extern "C" cudaError_t three(const float* x, const float* weight, const float* bias, float* y,
-                             int rows, int cols, float eps, cudaStream_t stream) {
-    if (!fits(cols)) return cudaErrorInvalidValue;
-    norm_block<<<rows, cols / kEach, 0, stream>>>(x, weight, bias, y, cols, eps);
-    norm_wide<<<rows, cols / kEach, 0, stream>>>(x, weight, bias, y, cols, eps);
-    norm_aligned<<<rows, cols / kEach, 0, stream>>>(x, weight, bias, y, cols, eps);
-    return cudaGetLastError();
-}
