@@ -114,6 +114,7 @@ class Audit:
         path.write_text(
             f"<!doctype html><meta charset='utf-8'><title>{html.escape(self.headline)}</title>"
             "<style>body { font-family: sans-serif; margin: 2em; color: #222; background: #fff }"
+            " @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } }"
             f"</style><h1 style='font-size: 1.3em'>{html.escape(self.what)}</h1>"
             f"{self._repr_html_()}"
         )

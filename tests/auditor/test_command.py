@@ -29,6 +29,7 @@ def test_json_and_a_page(tmp_path, capsys, monkeypatch):
     assert [row["verdict"] for row in said["rows"]] == ["FAIL", "ok"]
     assert said["rows"][0]["example"] == "x=float32[4, 8]"
     assert "output is off by" in page.read_text()
+    assert "prefers-color-scheme: dark" in page.read_text()
 
 
 @pytest.mark.parametrize(
