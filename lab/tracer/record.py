@@ -45,7 +45,7 @@ BARRIER = np.dtype(
 SIGHTING = np.dtype(
     [
         *[("round", "u8"), ("address", "u8"), ("place", "u4"), ("size", "u4")],
-        *[("thread", "u2"), ("how", "u2"), ("other", "u4")],
+        *[("thread", "u2"), ("how", "u2"), ("outside", "u4")],
     ]
 )
 ROUND = np.dtype([("block", "u4"), ("number", "u4")])
@@ -53,6 +53,7 @@ BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u
 # Of accesses: by an asynchronous copy, a tensor core or another block. Behind it: what one of these
 # reads, as a thread has asked for.
 OTHER = 3
+OUTSIDE = np.dtype([("address", "u8"), ("step", "u4"), ("size", "u4")])
 MOST_POINTERS = 1 << 12  # whose memory is looked up
 TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
 TABLES |= {
@@ -61,6 +62,7 @@ TABLES |= {
     "sightings": SIGHTING,
     "rounds": ROUND,
     "opened": ROUND,
+    "outside": OUTSIDE,
 }
 
 

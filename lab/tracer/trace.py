@@ -316,6 +316,8 @@ class Trace:
         begins = np.array([region["begin"] for region in self.regions] or [0], "u8")
         at = begins[touches["region"]] + touches["offset"]
         hits = touches["step"][(at <= address) & (address < at + touches["size"])]
+        if address == 0:  # that of no memory: out of bounds
+            hits = self.tables["outside"]["step"]
         hits = np.unique(hits[steps["thread"][hits] == thread])
         places = steps["place"]
         is_here = {

@@ -95,7 +95,9 @@ def rounds_of(
     ]
     seen = seen[np.isin(seen["place"], here)]
     hits = np.zeros(0)
-    if address == address:  # there is one
+    if address == 0:  # that of no memory: out of bounds
+        hits = seen[seen["outside"] > 0]
+    elif address == address:  # there is one
         hits = seen[(seen["address"] <= address) & (address < seen["address"] + seen["size"])]
     return (hits if len(hits) else seen[seen["size"] == 0])["round"].tolist()
 

@@ -236,6 +236,8 @@ SIMULATOR_HOOK const void* simulator_trace_table(unsigned which, size_t* bytes) 
             return table(it.rounds);
         case 9:
             return table(it.opened);
+        case 10:
+            return table(it.outside);
         default:
             return table(it.bytes);
     }

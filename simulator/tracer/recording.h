@@ -79,11 +79,17 @@ struct BarrierChange {
 struct Sighting {
     uint64_t round, address;  // the block's round
     uint32_t place, size;
-    uint16_t thread, how, other[2];
+    uint16_t thread, how;
+    uint32_t is_outside;  // of all memory that kernels may use
 };
 // A recorded round: whose, and which of the block's.
 struct Round {
     uint32_t block, number;
+};
+// Of memory that is no kernel's: the checker may find it out of bounds.
+struct TouchedOutside {
+    uint64_t address;
+    uint32_t step, size;
 };
 // What lay in memory before the traced steps.
 struct Before {
@@ -112,6 +118,7 @@ struct Recording {
     std::vector<Step> steps;
     std::vector<ChangedVariable> changes;
     std::vector<TouchedMemory> touches;
+    std::vector<TouchedOutside> outside;
     std::vector<Waiting> waits;
     std::vector<Before> before;
     std::vector<Flight> flights;

@@ -25,6 +25,10 @@ struct TracedThread {
     uint32_t step = ~0u;  // its last one that is recorded
     uint64_t pc = 0;
     size_t depth = 0;  // bytes of stack
+
+    bool has_on_stack(uintptr_t address) const {
+        return address - (base - (1 << 20)) < (1 << 20) + 4096;
+    }
 };
 
 // A block that is traced.
@@ -176,9 +180,15 @@ class Tracer : public Stepper {
         if (of->running->rank >= of->threads.size()) return;
         settle();
         const TracedThread& thread = of->threads[of->running->rank];
-        if (!thread.frames.empty()) see(*thread.frames.back().place, address, size, how);
         const int number = recording.region_of(address);
-        if (number < 0) return;
+        const bool is_outside = number < 0 && !thread.has_on_stack(address);
+        if (!thread.frames.empty())
+            see(*thread.frames.back().place, address, size, how, is_outside);
+        if (number < 0) {
+            if (is_recording() && thread.step != ~0u && is_outside)
+                recording.outside.push_back({address, thread.step, uint32_t(size)});
+            return;
+        }
         MemoryRegion& region = recording.regions[number];
         const size_t offset = address - region.begin;
         size = std::min(size, region.size - offset);
@@ -275,19 +285,13 @@ class Tracer : public Stepper {
         return what + " at " + file + ':' + std::to_string(line);
     }
     // Of a line that is looked for.
-    void see(const Place& place, uintptr_t address, size_t size, Touched how) {
+    void see(const Place& place, uintptr_t address, size_t size, Touched how, bool is_outside) {
         if (std::find(watched_lines.begin(), watched_lines.end(), place.line) ==
                 watched_lines.end() ||
             recording.sightings.size() == most_sightings)
             return;
-        recording.sightings.push_back(
-            {of->rounds,
-             address,
-             uint32_t(&place - places.data()),
-             uint32_t(size),
-             thread_number(),
-             uint16_t(how),
-             {}});
+        recording.sightings.push_back({of->rounds, address, uint32_t(&place - places.data()),
+                                       uint32_t(size), thread_number(), uint16_t(how), is_outside});
     }
     // What was written is there now.
     void settle() {
@@ -322,8 +326,7 @@ void Tracer::compare(TracedThread& thread, Frame& frame, Which which) {
         if (it.is_pointed) {
             memcpy(&at, at, sizeof at);
             const auto address = reinterpret_cast<uintptr_t>(at);
-            const bool is_on_stack = address - (thread.base - (1 << 20)) < (1 << 20) + 4096;
-            if (!is_on_stack && recording.region_of(address) < 0) continue;
+            if (!thread.has_on_stack(address) && recording.region_of(address) < 0) continue;
         }
         if (frame.known[it.kept_at] && !memcmp(&frame.kept[it.kept_at], at, it.size)) continue;
         frame.known[it.kept_at] = true;
@@ -396,7 +399,7 @@ void Tracer::step(TracedThread& thread, const Place& place, uintptr_t at, bool h
     thread.depth = thread.base - at;
     step_thread();
     if (!is_on || !runs_traced()) return;
-    see(place, 0, 0, Touched::Read);
+    see(place, 0, 0, Touched::Read, false);
     thread.step = ~0u;
     if (!is_recording()) return;
     thread.step = recording.steps.size();

@@ -35,6 +35,7 @@ X = torch.arange(128.0) + 1
 # At which thread, after how many runs of the line, which variable has which wrong value.
 SEEN = {
     "wrong_index": (1, 0, "i", 64),  # neighbours are 64 apart
+    "wrong_tail": (0, 4, "half", 1),  # after 3: of three sums the last is not added
     "swapped": (1, 0, "at", 32),  # neighbours are 32 apart
     "overflow": (0, 0, "all", 10**10 - 2 * 2**32),
     "diverged_shuffle": (0, 0, "other", 1.0),  # its own: lane 16 takes no part
@@ -76,6 +77,8 @@ def test_a_finding_leads_to_its_steps(kernels, name):
     assert len(ends) == 1 + (FOUND[name] == "race")
     for end in ends:
         assert trace.line_of(end["thread"], end["step"]) == end["line"]
+    if name == "off_by_one":  # not at the line's first run
+        assert trace.values(ends[0]["thread"], ends[0]["step"])["k"] == 64
 
 
 def test_lanes_that_went_different_ways_meet_again(kernels):
@@ -99,6 +102,8 @@ def test_a_report_of_the_checker_opens_the_trace_at_a_finding(kernels, name):
     for end in found["ends"]:
         assert trace.line_of(end["thread"], end["step"]) == end["line"]
     assert trace.start in [(end["step"], end["thread"]) for end in found["ends"]]
+    if name == "off_by_one":
+        assert trace.values(end["thread"], end["step"])["k"] == 64
 
 
 def test_accesses_far_apart_are_both_shown_and_the_page_says_what_is_left_out(kernels):

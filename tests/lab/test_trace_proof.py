@@ -1,0 +1,100 @@
+"""What a trace shows of kernels of every kind, beside what printf says of the same statements."""
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from printed import compare, with_printf
+
+import jitload
+import lab
+
+LADDERS = jitload.KERNELS.parent / "notebooks/ladders"
+TYPES = {"float": torch.float32, "double": torch.float64, "int": torch.int32, "bool": torch.bool}
+TYPES |= {"nv_bfloat16": torch.bfloat16, "__nv_bfloat16": torch.bfloat16, "__half": torch.float16}
+TYPES |= {"half": torch.float16, "int64_t": torch.int64, "int16_t": torch.int16}
+SIZES = {"n": 300, "rows": 3, "cols": 256, "threads": 64, "blocks": 2, "parts": 2, "depth": 64}
+SIZES |= {"units": 64, "p": 0.25, "eps": 1e-5, "steps": 3, "at_once": 1, "w_unit": 1, "w_depth": 64}
+# File, function, sizes that are not those above.
+QUICK = [
+    ("03_sum.cu", "tree", {}),
+    ("05_softmax.cu", "softmax", {"version": 2}),
+    ("11_softmax.cu", "twice", {}),
+    ("14_tiles.cu", "naive", {"rows": 16, "units": 16, "depth": 16, "w_depth": 16}),
+]
+SLOW = [
+    ("01_copy.cu", "run", {}),
+    ("01_copy.cu", "neighbours", {}),
+    ("01_copy.cu", "vector", {}),
+    ("01_copy.cu", "several", {}),
+    ("02_scale_bias_relu.cu", "grid", {}),
+    ("02_scale_bias_relu.cu", "aligned", {}),
+    ("03_sum.cu", "shuffle", {}),
+    ("03_sum.cu", "stages", {}),
+    ("03_sum.cu", "aligned", {}),
+    ("04_variance.cu", "moments", {"version": 0}),
+    ("04_variance.cu", "moments", {"version": 1}),
+    ("04_variance.cu", "moments", {"version": 2}),
+    ("05_softmax.cu", "softmax", {"version": 0}),
+    ("05_softmax.cu", "softmax", {"version": 1}),
+    ("08_residual.cu", "add", {}),
+    ("08_residual.cu", "dropped", {}),
+    ("10_cross_entropy.cu", "naive", {"cols": 40}),
+    ("10_cross_entropy.cu", "online", {}),
+    ("10_cross_entropy.cu", "aligned", {}),
+    ("11_softmax.cu", "pieces", {}),
+    ("11_softmax.cu", "spread", {}),
+    ("11_softmax.cu", "split", {}),
+]
+
+
+def arguments(signature: str, sizes: dict) -> list[object]:
+    torch.manual_seed(3)
+    given = []
+    for word in re.search(r"\((.*)\)", signature)[1].split(", "):
+        pointed = re.match(r"(const )?(\w+)\* (\w+)$", word)
+        if pointed is None:
+            given.append((SIZES | sizes)[word.split()[-1]])
+        elif not pointed[1]:
+            given.append(torch.zeros(1 << 14, dtype=TYPES[pointed[2]]))
+        elif TYPES[pointed[2]].is_floating_point:
+            given.append(torch.randn(1 << 14).to(TYPES[pointed[2]]))
+        else:
+            given.append(torch.randint(0, 32, (1 << 14,)).to(TYPES[pointed[2]]))
+    return given
+
+
+def compared(place: Path, capfd, source: Path, name: str, sizes: dict) -> tuple[int, list]:
+    """Traces a function of a source, and runs it with printf, twice."""
+    flags, include = ["-ffp-contract=off"], [source.parent]
+    plain = jitload.load(source, target="cpu", flags=flags, include=include)
+    (signature,) = [it for it in plain.signatures() if f".{name}(" in it]
+    given = arguments(signature, sizes)
+    trace = lab.trace(getattr(plain, name), *given, steps=4000)
+    assert not trace.is_cut
+    text = with_printf(source.read_text(), trace, source.name)
+    said = []
+    for filling in ("zero", "pattern"):
+        folder = place / filling
+        folder.mkdir()
+        (folder / source.name).write_text(text)
+        more = [*flags, f"-ftrivial-auto-var-init={filling}"]
+        printing = jitload.load(folder / source.name, target="cpu", flags=more, include=include)
+        capfd.readouterr()
+        getattr(printing, name)(*(it.clone() if hasattr(it, "clone") else it for it in given))
+        ctypes.CDLL(None).fflush(None)
+        said.append(capfd.readouterr().out)
+    return compare(trace, source.name, *said)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "sizes"),
+    [*QUICK, *(pytest.param(*it, marks=pytest.mark.slow) for it in SLOW)],
+)
+def test_every_value_is_what_printf_says(tmp_path, capfd, file, name, sizes):
+    count, unequal = compared(tmp_path, capfd, LADDERS / file, name, sizes)
+    print(f"{file} {name}: {count} values, {len(unequal)} unequal")
+    assert not unequal, unequal[:5]
+    assert count > 50
