@@ -85,7 +85,10 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
         "mbarriers": [
             trace.member(it) for it in np.unique(trace.tables["barriers"]["barrier"]).tolist()
         ],
-        "regions": [_region(trace, number) for number in range(len(trace.regions))],
+        "regions": [
+            _region(trace, number) | {"isMeant": _is_meant(trace, number, used)}
+            for number in range(len(trace.regions))
+        ],
         "findings": trace.findings(),
         "leftOut": trace.left_out,
         "columns": [[name, column.dtype.str[1:], len(column)] for name, column in columns.items()],
@@ -225,6 +228,24 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
         "size": size,
         "shape": shape,
     }
+
+
+def _is_meant(trace: Trace, number: int, places: list[int]) -> bool:
+    """Whether the functions that run name a shared array; a file's other kernels have others."""
+    region = trace.regions[number]
+    if not region["shared"] or np.any(trace.tables["touches"]["region"] == number):
+        return True
+    ends: dict[tuple[str, str], list[int]] = {}
+    for place in places:
+        file, line, function = trace.lines[place]
+        ends.setdefault((file, function), []).append(line)
+    said = "\n".join(
+        line
+        for (file, _), lines in ends.items()
+        for line in trace.report.source(file)[max(0, min(lines) - 9) : max(lines)]
+    )
+    name = re.escape(region["name"])
+    return not name.isidentifier() or re.search(rf"\b{name}\b", said) is not None
 
 
 def _dynamic_type(trace: Trace) -> str:

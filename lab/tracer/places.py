@@ -31,13 +31,16 @@ PLACE = np.dtype(
     ]
 )
 VARIABLE = np.dtype(
-    [("at", "i4"), ("size", "u4"), ("line", "u4"), ("kept_at", "u4"), ("is_pointed", "u4")]
+    [
+        *[("at", "i4"), ("size", "u4"), ("line", "u4"), ("kept_at", "u4")],
+        *[("is_pointed", "u2"), ("is_at_rbp", "u2")],
+    ]
 )
 
 
 @dataclass(frozen=True)
 class Local:
-    """A variable or a parameter of a function, by its address from the frame's."""
+    """A variable or a parameter of a function, by its address from the frame's, or from rbp."""
 
     name: str
     type: int  # in Places.types; of what a reference refers to
@@ -45,6 +48,7 @@ class Local:
     size: int
     line: int  # where it is declared; 0: a parameter
     is_pointed: bool = False
+    is_at_rbp: bool = False
 
 
 @dataclass
@@ -53,7 +57,8 @@ class _Scope:
 
     ranges: list[tuple[int, int]]
     name: str
-    locals: list[tuple[Any, int]] = field(default_factory=list)  # entries, and where they lie
+    # Entries, where they lie, and whether from rbp on.
+    locals: list[tuple[Any, int, bool]] = field(default_factory=list)
     inner: list[_Scope] = field(default_factory=list)
 
     def holds(self, pc: int) -> bool:
@@ -120,7 +125,8 @@ class Places:
                         if kept is None:
                             kept = self._kept[key] = functions[function]
                             functions[function] += local.size
-                        variables.append((local.at, local.size, local.line, kept, local.is_pointed))
+                        row = local.at, local.size, local.line, kept
+                        variables.append((*row, local.is_pointed, local.is_at_rbp))
                         self.names.append((local.name, local.type))
                     places.append((pc, line, function, first, len(found), *frame, is_lambda))
                     self.lines.append((name, line, inner))
@@ -195,8 +201,8 @@ class Places:
                 if where is None or describe_form_class(where.form) not in ("exprloc", "block"):
                     continue
                 said = self._parser.parse_expr(where.value)
-                if [it.op_name for it in said] == ["DW_OP_fbreg"]:
-                    scope.locals.append((child, said[0].args[0]))
+                if len(said) == 1 and said[0].op_name in ("DW_OP_fbreg", "DW_OP_breg6"):
+                    scope.locals.append((child, *said[0].args, said[0].op_name == "DW_OP_breg6"))
             elif child.tag in ("DW_TAG_lexical_block", "DW_TAG_inlined_subroutine"):
                 is_call = child.tag == "DW_TAG_inlined_subroutine"
                 inner = _Scope(self._ranges(child), _name(child) if is_call else scope.name)
@@ -213,14 +219,14 @@ class Places:
         name = scope.name
         while scope is not None:
             name = scope.name
-            for entry, at in scope.locals:
-                if local := self._local(entry, at):
+            for entry, at, is_at_rbp in scope.locals:
+                if local := self._local(entry, at, is_at_rbp):
                     found.pop(local.name, None)
                     found[local.name] = local
             scope = next((inner for inner in scope.inner if inner.holds(pc)), None)
         return list(found.values()), name
 
-    def _local(self, entry: Any, at: int) -> Local | None:
+    def _local(self, entry: Any, at: int, is_at_rbp: bool) -> Local | None:
         if entry.offset in self._locals:
             return self._locals[entry.offset]
         name, of = _name(entry), _attribute(entry, "DW_AT_type")
@@ -239,7 +245,7 @@ class Places:
             if size > LARGEST:
                 self.left_out[name] = f"larger than {LARGEST} bytes"
             elif size:
-                local = Local(name, kind, at, size, line, is_pointed)
+                local = Local(name, kind, at, size, line, is_pointed, is_at_rbp)
         self._locals[entry.offset] = local
         return local
 

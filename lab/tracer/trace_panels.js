@@ -314,7 +314,7 @@ class Memory {
         this.grids = [];
         data.regions.forEach((region, number) => {
             const cells = data.cells[number];
-            if (!cells.size && !region.shared) return;
+            if (!region.isMeant || (!cells.size && !region.shared)) return;
             let columns = region.shape.length > 1 ? region.shape[region.shape.length - 1] : 32;
             if (columns > 256) columns = 128;
             const all = Math.floor(region.bytes / region.size);

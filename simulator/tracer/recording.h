@@ -32,11 +32,12 @@ struct Place {
 };
 
 struct Variable {
-    int32_t at;  // from the frame's address
+    int32_t at;  // from the frame's address, or from register rbp
     uint32_t size;
     uint32_t line;        // where it is declared; 0: a parameter
     uint32_t kept_at;     // in Frame::kept
-    uint32_t is_pointed;  // a reference: `size` bytes lie where it points to
+    uint16_t is_pointed;  // a reference: `size` bytes lie where it points to
+    uint16_t is_at_rbp;   // of a function that aligns its stack
 };
 
 // ---- What Python takes

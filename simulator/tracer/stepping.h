@@ -13,7 +13,7 @@ namespace {
 
 // A function that a thread is in.
 struct Frame {
-    uintptr_t at;
+    uintptr_t at, rbp;
     const Place* place;          // the line that it runs
     std::vector<uint8_t> kept;   // its variables' bytes when they were last compared
     std::vector<uint8_t> known;  // whether they have been
@@ -322,7 +322,8 @@ void Tracer::compare(TracedThread& thread, Frame& frame, Which which) {
             : which == Which::DeclaredBefore ? it.line >= place.line
                                              : it.line > place.line)
             continue;
-        auto at = reinterpret_cast<const uint8_t*>(frame.at + it.at);
+        const uintptr_t from = it.is_at_rbp ? frame.rbp : frame.at;
+        auto at = reinterpret_cast<const uint8_t*>(from + it.at);
         if (it.is_pointed) {
             memcpy(&at, at, sizeof at);
             const auto address = reinterpret_cast<uintptr_t>(at);
@@ -383,7 +384,7 @@ bool Tracer::comes_to(uint64_t pc, uintptr_t rbp) {
         if (!thread.frames.empty() && thread.frames.back().at == at) thread.frames.pop_back();
         const size_t bytes = bytes_kept[place.function];
         thread.frames.push_back(
-            {at, &place, std::vector<uint8_t>(bytes), std::vector<uint8_t>(bytes)});
+            {at, rbp, &place, std::vector<uint8_t>(bytes), std::vector<uint8_t>(bytes)});
     }
     thread.frames.back().place = &place;
     step(thread, place, at, false);

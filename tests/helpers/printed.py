@@ -12,8 +12,12 @@ import lab
 
 EVERY = 7  # of the threads of block 0 every so many print
 MOST = 8  # elements of an array that are printed
-_KEYWORDS = r"(for|while|if|else|do|return|break|continue|goto|case|default|struct|class|enum|union)"
-_NO_STATEMENT = re.compile(rf"^({_KEYWORDS}\b|(using|static|extern|typedef|template)\b|__shared__|#|//)")
+_KEYWORDS = (
+    r"(for|while|if|else|do|return|break|continue|goto|case|default|struct|class|enum|union)"
+)
+_NO_STATEMENT = re.compile(
+    rf"^({_KEYWORDS}\b|(using|static|extern|typedef|template)\b|__shared__|#|//)"
+)
 _SET = re.compile(r"^(\w+)((?:\[[^\[\]=]*\])+) [-+*/]?= ")
 _LINE = re.compile(r"@(\d+) (\d+) (\S+) (\S+) (\S+)$", re.MULTILINE)
 
@@ -43,8 +47,8 @@ def statements(text: str) -> set[int]:
         for letter in words:
             if letter == "{":
                 is_other = re.search(r"\b(struct|class|enum|union|constexpr)\b", head)
-                is_space = re.search(r'\bnamespace\b|extern\s*$', head)
-                open_.append(bool(is_other)) if not is_space else open_.append(None)
+                is_space = re.search(r"\bnamespace\b|extern\s*$", head)
+                open_.append(None if is_space else bool(is_other))
                 head = ""
             elif letter == "}":
                 if open_:
@@ -65,9 +69,13 @@ def _scalars(name: str, kind: int, types: list) -> list[str]:
         case ["f" | "i" | "u" | "bool" | "f16" | "bf16", *_]:
             return [name]
         case ["array", _, of, count] if types[of][0] not in ("array", "struct"):
-            return [it for i in range(min(count, MOST)) for it in _scalars(f"{name}[{i}]", of, types)]
+            return [
+                it for i in range(min(count, MOST)) for it in _scalars(f"{name}[{i}]", of, types)
+            ]
         case ["struct", _, _, members] if {it[0] for it in members} <= set("xyzw"):
-            return [it for member, _, of in members for it in _scalars(f"{name}.{member}", of, types)]
+            return [
+                it for member, _, of in members for it in _scalars(f"{name}.{member}", of, types)
+            ]
     return []
 
 
@@ -141,14 +149,14 @@ def compare(
     """
     wanted, others = printed_values(said), printed_values(other)
     compared, unequal = 0, []
-    is_alone = len(trace.report.launches) == 1
+    is_whole = len(trace.report.launches) == 1 and not trace.is_cut
     cache: dict[tuple[int, int], dict[str, Any]] = {}
     runs: dict[tuple[int, int], list[int]] = {}
     for (thread, line, name), values in wanted.items():
         if (thread, line) not in runs:
             runs[thread, line] = trace.runs_of(line, thread, file)
         steps = runs[thread, line]
-        if len(steps) != len(values) and (is_alone or len(steps) > len(values)):
+        if len(steps) != len(values) and (is_whole or len(steps) > len(values)):
             unequal.append((thread, line, name, [float(len(steps))], [float(len(values))]))
             continue
         for step, value, again in zip(steps, values, others[thread, line, name], strict=False):

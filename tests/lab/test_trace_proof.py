@@ -22,7 +22,7 @@ QUICK = [
     ("03_sum.cu", "tree", {}),
     ("05_softmax.cu", "softmax", {"version": 2}),
     ("11_softmax.cu", "twice", {}),
-    ("14_tiles.cu", "naive", {"rows": 16, "units": 16, "depth": 16, "w_depth": 16}),
+    ("03_sum.cu", "aligned", {}),  # the function aligns its stack
 ]
 SLOW = [
     ("01_copy.cu", "run", {}),
@@ -33,7 +33,6 @@ SLOW = [
     ("02_scale_bias_relu.cu", "aligned", {}),
     ("03_sum.cu", "shuffle", {}),
     ("03_sum.cu", "stages", {}),
-    ("03_sum.cu", "aligned", {}),
     ("04_variance.cu", "moments", {"version": 0}),
     ("04_variance.cu", "moments", {"version": 1}),
     ("04_variance.cu", "moments", {"version": 2}),
@@ -47,6 +46,11 @@ SLOW = [
     ("11_softmax.cu", "pieces", {}),
     ("11_softmax.cu", "spread", {}),
     ("11_softmax.cu", "split", {}),
+    ("14_tiles.cu", "naive", {"rows": 128, "units": 128, "depth": 32}),
+    ("14_tiles.cu", "tiles", {"rows": 128, "units": 128, "depth": 32}),
+    ("15_tensor_cores.cu", "direct", {"rows": 128, "units": 128, "depth": 32}),
+    ("15_tensor_cores.cu", "stages", {"rows": 128, "units": 128, "depth": 32}),
+    ("17_attention.cu", "online", {"heads": 1, "tokens": 64, "causal": True}),
 ]
 
 
