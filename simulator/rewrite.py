@@ -79,7 +79,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
         *_noinline(code),
     ]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
-    edits += unset.edits(device)
+    of_unset = list(unset.edits(device))
+    edits += of_unset
     edits += [*_called_through_pointers(code), *_own_aliases(code)]
     addresses = list(needs.kernel_addresses(code)) if load.by_address else []
     edits += addresses
@@ -87,6 +88,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     edits += torch_rewrite.edits(text, code)
     headers = needs.headers(code) + needs.brought(code)
     headers += ["simulator/kernel_address.h"] if addresses else []
+    if of_unset and not path.endswith(".cu"):  # a file of the host may include it, too
+        headers.append("simulator/unset.h")
     headers += sorted({f"simulator/ptx/{name}" for each in assembly for name in each.headers})
     parts, end = [f"#include <{header}>\n" for header in headers], 0
     parts += torch_rewrite.header(code), line_one(path)
@@ -469,6 +472,14 @@ def _only_for_hosts(code: str, launches: list[_Edit]) -> Iterator[tuple[int, str
         yield from (each for each in found if start < each[0] < end)
 
 
+_RETURNS = (
+    r"(?<=\b__global__)\s+(?:(?:static|inline|const)\s+)*(?:unsigned|signed|long|short|int|char|float"
+    r"|double|bool|half|float4)\b[\w\s]*\**\s*\w+\s*\(",
+    "a __global__ function returns void",
+    "Write what it computes to memory: a pointer among its parameters.",
+)
+
+
 def _refuse(
     code: str,
     path: str,
@@ -479,7 +490,7 @@ def _refuse(
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = list(_only_for_hosts(code, launches))
     found += [(each.start, *each.refused) for each in assembly if each.refused]
-    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
+    for pattern, message, hint in (_RETURNS, *_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return

@@ -136,8 +136,10 @@ def measure_calls(
             torchs = [name for name in errors if name == true.name or is_pytorchs(name)]
             beside = min((errors[name] for name in torchs), key=lambda it: it.max, default=None)
             beside = beside or true.own_error(given, direction, seed, truths, types_of)
+            finite = (it.double().nan_to_num(0, 0, 0).abs() for it in truths if it.numel())
+            most = max((it.max().item() for it in finite), default=0)
             judged += [
-                Judged(f"{name}, {direction}" if backward else name, error, beside, eps[name])
+                Judged(f"{name}, {direction}" * backward or name, error, beside, eps[name], most)
                 for name, error in errors.items()
                 if name not in torchs
             ]

@@ -14,12 +14,13 @@ FEW = 16.0  # ULP: the error of a result for which there is no other to hold it 
 
 class Judged(NamedTuple):
     """A result: what it is of, its error, PyTorch's on the same inputs (None: not known), and the
-    spacing of its type's numbers at 1."""
+    spacing of its type's numbers at 1; and the largest value of the truth."""
 
     what: str
     error: Error
     torch_error: Error | None
     eps: float = 0
+    largest: float = 0
 
     @property
     def digits(self) -> int:
@@ -50,7 +51,11 @@ def in_words(it: Judged) -> str:
             return f"{it.what}: wrong; {error}."
         if digits := it.digits:
             return f"{it.what}: right to {digits} digit{'s' * (digits > 1)}; {error}."
-        return f"{it.what}: {error}; a call named 'torch' would say whether that is right."
+        if it.error.max <= FEW * it.eps * it.largest:
+            return f"{it.what}: right; {error}, near 0, and small beside the largest value."
+        return (
+            f"{it.what}: wrong in places; {error}. A call named 'torch' shows PyTorch's beside it."
+        )
     beside = f"{error}, PyTorch's is {spoken(it.torch_error.max_ulp)}"
     if is_right(it.error, it.torch_error):
         return f"{it.what}: right; {beside}."

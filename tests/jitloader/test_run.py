@@ -285,9 +285,25 @@ TWO = """
 """
 
 
+# Of the device and of the host, which includes nothing of CUDA's.
+DOUBLED = """
+    #pragma once
+    #ifdef __CUDACC__
+    __device__
+    #endif
+    inline int doubled(int n) {
+        int result;
+        result = 2 * n;
+        if (n) return result;
+        return 0;
+    }
+"""
+
+
 def test_more_sources_and_flags(capfd):
-    write("main.cu", TWO)
-    write("twice.cpp", "int twice(int n) { return 2 * n; }")
+    write("main.cu", f'#include "doubled.h"\n{TWO}')
+    write("twice.cpp", '#include "doubled.h"\nint twice(int n) { return doubled(n); }')
+    write("doubled.h", DOUBLED)
     write("half.c", "int half(int class) { return class / 2; }")
     sources = ["main.cu", "twice.cpp", "half.c"]
     assert commands.main(["run", *sources, "-DTHREE=3", "--target", "cpu"]) == 6

@@ -185,6 +185,8 @@ UNSUPPORTED = [
     ("__device__ void f() { if (x) k<int><<<1, 1, 0, 0>>>(); }", "from device code"),
     ("__global__ void k(int* x) { std::cout << x[0]; }", "C++'s streams"),
     ("__device__ inline void f() { if (x) cerr<< 1; }", "C++'s streams"),
+    ("__global__ int k(int* x) { return x[0]; }", "returns void"),
+    ("template <class T> __global__ static unsigned int* k(T x) { return 0; }", "returns void"),
 ]
 
 
@@ -205,6 +207,12 @@ def test_what_cannot_run_names_its_place(code, word):
 
 def test_code_of_the_host_and_the_device_may_launch():
     rewrite("__host__ __device__ void f() { k<<<1, 1>>>(); }\n__global__ void k();", "x.cu")
+
+
+def test_a_kernel_may_spell_void_in_other_ways():
+    rewrite("__global__ __launch_bounds__(32) void k();\n__global__ static void k();", "x.cu")
+    rewrite("template <class T> __global__ enable_if_t<is_same_v<T, int>> k(T);", "x.cu")
+    rewrite("void __global__ f(int x); __global__ auto k(int* x) -> void;", "x.cu")
 
 
 def test_the_column_is_that_of_the_code():

@@ -1,9 +1,10 @@
 // A local variable that is declared without a value. In a kernel under check it gets one of the
 // checker's choice; elsewhere it is left as it is. The rewriter puts SIMULATOR_UNSET behind such
 // declarations.
+// Files of the host may come to it without any header of CUDA's.
 #pragma once
 
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) || !defined(__cplusplus)
 #define SIMULATOR_UNSET(name)
 #define SIMULATOR_SKIPS_BARRIER
 #define __quit return
@@ -15,13 +16,13 @@
 namespace simulator {
 
 // A byte of the value; and an array has got it.
-SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* __name, const char* __file, int __line,
-                                               bool __is_array);
-SIMULATOR_EXPORT void __has_unset();
+[[gnu::visibility("default")]] unsigned char __byte_of_unset(const char* __name, const char* __file,
+                                                             int __line, bool __is_array);
+[[gnu::visibility("default")]] void __has_unset();
 // The running thread goes on to a loop's next round, past a barrier.
-SIMULATOR_EXPORT void __skips_barrier(const char* __file, int __line);
+[[gnu::visibility("default")]] void __skips_barrier(const char* __file, int __line);
 // It returns early.
-SIMULATOR_EXPORT void __returns();
+[[gnu::visibility("default")]] void __returns();
 
 // Numbers, and short vectors of them (float4). Structures are left alone: parts of them may well
 // be copied without a value.
@@ -37,8 +38,8 @@ struct __is_number<_T, std::void_t<decltype(_T::x)>>
                          (sizeof(_T) <= 4 * sizeof(_T::x))> {};
 
 template <class _T>
-SIMULATOR_INLINE void __leave_unset(_T& __variable, const char* __name, const char* __file,
-                                    int __line) {
+[[gnu::always_inline]] inline void __leave_unset(_T& __variable, const char* __name,
+                                                 const char* __file, int __line) {
     using _Number = std::remove_all_extents_t<_T>;
     if constexpr (__is_number<_Number>::value && !std::is_volatile_v<_Number>) {
         const unsigned char __byte = __byte_of_unset(__name, __file, __line, std::is_array_v<_T>);
