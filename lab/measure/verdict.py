@@ -47,12 +47,12 @@ def in_words(it: Judged) -> str:
     if it.torch_error is None:
         if it.error.max_ulp <= FEW:
             return f"{it.what}: right; {error}."
+        if it.error.max <= FEW * it.eps * it.largest:
+            return f"{it.what}: right; {error}, near 0, and small beside the largest value."
         if it.error.max == float("inf") or it.eps * it.error.mean_ulp > NONE:
             return f"{it.what}: wrong; {error}."
         if digits := it.digits:
             return f"{it.what}: right to {digits} digit{'s' * (digits > 1)}; {error}."
-        if it.error.max <= FEW * it.eps * it.largest:
-            return f"{it.what}: right; {error}, near 0, and small beside the largest value."
         return (
             f"{it.what}: wrong in places; {error}. A call named 'torch' shows PyTorch's beside it."
         )

@@ -435,9 +435,9 @@ def test_beside_tensors_alone_the_verdict_says_how_many_digits_are_right():
     verdict = lab.compare_calls(calls, inputs=x, truth=x.double().sin()).table.attrs["verdict"]
     assert re.fullmatch(r"mine: right to 4 digits; the largest error is \d+ ULP\.", verdict)
 
-    x = torch.linspace(0, 6.3, 501)  # near pi nothing is left of a value's digits
-    true = torch.linspace(0, 6.3, 501, dtype=torch.float64).sin()
-    for off, words in ((3e-7, "mine: right; "), (0.01, "mine: wrong in places; ")):
-        calls = {"mine": lambda x, off=off: (true + off).float()}
-        verdict = lab.compare_calls(calls, inputs=x, truth=true).table.attrs["verdict"]
-        assert verdict.startswith(words)
+    # Near 0 nothing is left of a value's digits.
+    for first, off, words in ((0, 3e-7, "right; "), (0, 0.01, "wrong; "), (1, 0.01, "wrong in ")):
+        x = torch.linspace(first, 6.28, 501, dtype=torch.float64)
+        calls = {"mine": lambda x, off=off: (x.sin() + off).float()}
+        verdict = lab.compare_calls(calls, inputs=x, truth=x.sin()).table.attrs["verdict"]
+        assert verdict.startswith(f"mine: {words}")
