@@ -168,7 +168,7 @@ def test_floats_of_one_byte_are_judged():
     def wrong(x: Tensor) -> Tensor:
         return (2.5 * x).to(torch.float8_e4m3fn)
 
-    traps = ["error", "shapes", "transposed", "inference mode"]
+    traps = ["error", "shapes", "transposed", "inference mode", "autocast", "vmap"]
     report = lab.audit(stored, (X,), reference=stored, isolated=False, only=traps)
     assert {it.verdict for it in report.rows} == {"ok"}, str(report)
     report = lab.audit(wrong, (X,), reference=stored, isolated=False, only=traps)
