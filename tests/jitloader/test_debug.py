@@ -119,11 +119,9 @@ def test_a_call_from_python_stops_in_one_thread(tmp_path):
     kernel = jitload.load(tmp_path / "called.cu", target="cpu")
     x, y = torch.arange(64.0), torch.zeros(64)
     stop = "break called.cu:9 block 1,0,0 thread 3,0,0"
-    said = kernel.debug(
-        *("run", x, y, 64),
-        commands=[stop, "run", "print threadIdx.x", "print b", "print tile[3]", "next"]
-        + ["print threadIdx.x", "print other", "bt"],
-    )
+    commands = [stop, "run", "print threadIdx.x", "print b", "print tile[3]", "next"]
+    commands += ["print threadIdx.x", "print other", "bt"]
+    said = kernel.debug("run", x, y, 64, commands=commands)
     assert re.findall(r"\$\d+ = (.*)", said) == ["3", "35", "70", "3", "120"]
     assert "block (1, 0, 0), thread (3, 0, 0)" in said
     (frame,) = re.findall(r"^#\d+ .*", said, re.MULTILINE)

@@ -48,8 +48,8 @@ SLOW = [
     ("11_softmax.cu", "split", {}),
     ("14_tiles.cu", "naive", {"rows": 128, "units": 128, "depth": 32}),
     ("14_tiles.cu", "tiles", {"rows": 128, "units": 128, "depth": 32}),
-    ("15_tensor_cores.cu", "direct", {"rows": 128, "units": 128, "depth": 32}),
-    ("15_tensor_cores.cu", "stages", {"rows": 128, "units": 128, "depth": 32}),
+    ("15_tensor_cores.cu", "direct", {"rows": 128, "units": 128, "depth": 64}),
+    ("15_tensor_cores.cu", "stages", {"rows": 128, "units": 128, "depth": 64}),
     ("17_attention.cu", "online", {"heads": 1, "tokens": 64, "causal": True}),
 ]
 
