@@ -1,0 +1,43 @@
+// Two small kernels of one block, to be stepped through in the primer.
+//
+//   x, y [64] float
+
+#include <cuda_runtime.h>
+
+// Of two reads of a warp, one takes neighbouring floats, the other one every fourth.
+__global__ void two_reads(const float* x, float* y) {
+    const int lane = threadIdx.x;
+    const float near = x[lane];
+    const float apart = x[4 * lane % 64];
+    y[lane] = near + apart;
+}
+
+// y[t] = |x[t]| + |x[t + 1]|, by two warps; the last one's neighbour is the first.
+template <bool kWait>
+__global__ void sum_pairs(const float* x, float* y) {
+    __shared__ float sizes[64];
+    const int t = threadIdx.x;
+    float value = x[t];
+    if (value < 0) {
+        value = -value;
+    }
+    sizes[t] = value;
+    if (kWait) __syncthreads();
+    const float right = sizes[(t + 1) % 64];
+    y[t] = value + right;
+}
+
+extern "C" cudaError_t reads(const float* x, float* y, cudaStream_t stream) {
+    two_reads<<<1, 32, 0, stream>>>(x, y);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t careful(const float* x, float* y, cudaStream_t stream) {
+    sum_pairs<true><<<1, 64, 0, stream>>>(x, y);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t careless(const float* x, float* y, cudaStream_t stream) {
+    sum_pairs<false><<<1, 64, 0, stream>>>(x, y);
+    return cudaGetLastError();
+}
