@@ -22,8 +22,9 @@ OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machin
 DIGESTS = "simulator"  # beside these, where there are such cells: their digests, by their ids
 FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # where a cell's CUDA files are
 HEADERS = NOTEBOOKS.parent / "kernels"
+GENERATOR = r"torch\.Generator\(\w*\)\.manual_seed\(\d+\)"
 # What a cell that is deleted must not contain: it may change what later cells compute.
-SIDE_EFFECTS = r"^[%!]|manual_seed|\brand\w*\(|\w_\("
+SIDE_EFFECTS = r"^[%!]|manual_seed|\brand\w*\(|[^\W_]_\("
 
 
 def is_simulated(cell: nbformat.NotebookNode) -> bool:
@@ -73,13 +74,20 @@ def drop(notebook: nbformat.NotebookNode, name: str) -> None:
     if not found:
         raise ValueError(f"there is no code cell {name}")
     (cell,) = found
-    if effect := re.search(SIDE_EFFECTS, cell.source, re.M):
+    source = re.sub(_drawing(cell.source), "", cell.source)
+    if effect := re.search(SIDE_EFFECTS, re.sub(GENERATOR, "", source), re.M):
         raise ValueError(f"cell {name} may change what others compute: {effect[0]}")
     if changed := Names.of(cell).changed:
         raise ValueError(f"cell {name} may change what others compute: {', '.join(changed)}")
     if users := using(notebook, cell):
         raise ValueError(f"others use what cell {name} defines: {users}")
     notebook.cells.remove(cell)
+
+
+def _drawing(source: str) -> str:
+    """A pattern of calls that draw from a generator which the cell has made itself."""
+    own = re.findall(rf"^(\w+) = {GENERATOR}$", source, re.M)
+    return rf"\brand\w*\([^()]*\bgenerator=(?:{'|'.join([GENERATOR, *own])})(?!\w)"
 
 
 def using(notebook: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> str:
@@ -154,8 +162,8 @@ class Names:
         for each in every:
             if isinstance(each, ast.Subscript | ast.Attribute) and isinstance(each.ctx, ast.Store):
                 whole = each.value
-                while isinstance(whole, ast.Subscript | ast.Attribute):
-                    whole = whole.value
+                while isinstance(whole, ast.Subscript | ast.Attribute | ast.Call):
+                    whole = whole.func if isinstance(whole, ast.Call) else whole.value
                 if not isinstance(whole, ast.Name) or whole.id not in local | self.defined:
                     self.changed.append(ast.unparse(each))
 

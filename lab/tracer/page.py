@@ -202,6 +202,9 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
     sizes = touches["size"][(touches["region"] == number) & (touches["how"] < OTHER)]
     if layout is not None:
         kind, size, shape = KINDS.get(layout.type, "u"), layout.size, list(layout.shape)
+        if layout.type not in KINDS and (member := _member(trace.types, layout.type, size)):
+            kind, size = member
+            shape += [layout.size // size] if size < layout.size else []
         if layout.is_tensor and (0 in shape or layout.size * np.prod(shape) > region["size"]):
             shape = [region["size"] // size]
     else:
@@ -212,9 +215,7 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
             kind, size = most
         shape = [region["size"] // max(size, 1)]
     barriers = trace.tables["barriers"]["barrier"]
-    here = (barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])
-    if size == 8 and np.any(here):
-        kind = "u"
+    inside = (barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])
     if size > 8 or size not in (1, 2, 4, 8):
         kind, shape = "u", [region["size"] // 4]
         size = 4
@@ -224,6 +225,7 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
         "of": region.get("of", ""),
         "bytes": region["size"],
         "shared": region["shared"],
+        "barriers": 8 * len(np.unique(barriers[inside])) == region["size"],  # and nothing else
         "kind": kind,
         "size": size,
         "shape": shape,
@@ -246,6 +248,24 @@ def _is_meant(trace: Trace, number: int, places: list[int]) -> bool:
     )
     name = re.escape(region["name"])
     return not name.isidentifier() or re.search(rf"\b{name}\b", said) is not None
+
+
+def _member(types: list[list[Any]], name: str, size: int) -> tuple[str, int] | None:
+    """Kind and size of the numbers that a structure consists of, where they are all alike."""
+
+    def numbers(kind: int) -> set[tuple[str, int]]:
+        what, size, *more = types[kind]
+        if what == "array":
+            return numbers(more[0])
+        if what == "struct":
+            return {each for *_, member in more[1] for each in numbers(member)}
+        return {(what, size)}
+
+    for kind, it in enumerate(types):
+        if it[0] == "struct" and it[1:3] == [size, name]:
+            found = numbers(kind)
+            return found.pop() if len(found) == 1 else None
+    return None
 
 
 def _dynamic_type(trace: Trace) -> str:

@@ -231,7 +231,8 @@ class Places:
             return self._locals[entry.offset]
         name, of = _name(entry), _attribute(entry, "DW_AT_type")
         local = None
-        if name and of is not None and name not in ("__closure",):
+        is_users = not name.startswith(("__closure", "simulator_"))  # those of asm's operands
+        if name and of is not None and is_users:
             kind = self.type(of)
             is_pointed = of.tag in _REFERENCES
             if is_pointed:

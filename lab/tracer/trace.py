@@ -61,6 +61,9 @@ class Trace:
         most = [it["rounds"] for it in facts["blocks"]]
         self.is_cut = any(count >= window.spans[-1][1] for count in most) or self.steps < sum(most)
         self._join(recorded)
+        functions = {function for _, _, function in self.lines}
+        if self.kernel.partition("<")[0] not in functions and self.steps:
+            self.kernel = self.lines[self.tables["steps"]["place"][0]][2]  # launched by a pointer
 
     def _join(self, recorded: Recorded) -> None:
         """One numbering of places, variables and types for all libraries."""

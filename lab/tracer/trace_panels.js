@@ -314,8 +314,9 @@ class Memory {
         this.grids = [];
         data.regions.forEach((region, number) => {
             const cells = data.cells[number];
-            if (!region.isMeant || (!cells.size && !region.shared)) return;
+            if (region.barriers || !region.isMeant || (!cells.size && !region.shared)) return; // phases are above
             let columns = region.shape.length > 1 ? region.shape[region.shape.length - 1] : 32;
+            if (columns * region.size === region.bytes) columns = Math.min(columns, 32); // a single row
             if (columns > 256) columns = 128;
             const all = Math.floor(region.bytes / region.size);
             let first = 0, end = all;

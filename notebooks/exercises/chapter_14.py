@@ -147,3 +147,12 @@ def break_sum(given):
     truth = (x.double() * w.double()).sum()
     lost = (truth - y[0, 0].cpu()) / lab.ulp(truth, torch.float32)
     yield Claim(lost.item() >= 1000, f"the sum is {lost.item():.0f} ULP too small; wanted are 1000")
+
+
+@answer
+def step(given):
+    """The trace with a depth of 12: (first, k)."""
+    yield Claim(
+        tuple(given) == (8, 4),
+        f"{given}: the sum of thread (0, 0) grows by 1 with each k of its own row, 12 times",
+    )

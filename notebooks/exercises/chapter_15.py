@@ -120,3 +120,12 @@ def break_align(given):
     ways.direct(*rows.to(y.device), y, 128, 128, 64)
     got = y[0, 0].item()
     yield Claim(got == 0, f"the sum is {right_sum:g}, and tensor cores say {got:g}")
+
+
+@answer
+def step(given):
+    """The trace of three products: (k, what is lost)."""
+    yield Claim(
+        tuple(given) == (16, 14),
+        f"{given}: `sums[0]` of lane 0 should be 16, 30 and 46 after the three products",
+    )

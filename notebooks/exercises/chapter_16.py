@@ -105,3 +105,13 @@ def ahead(given):
             got == wanted,
             f"{stages_} stages: the producer waits for {got} steps to be read, wanted {wanted}",
         )
+
+
+@answer
+def step(given):
+    """The trace of the ring: (step, parity) of the producer's first wait for the consumers."""
+    yield Claim(
+        tuple(given) == (2, 0),
+        f"{given}: how many stages are empty at the beginning, and which phase of `empty` ends "
+        "when the first one has been read?",
+    )

@@ -160,3 +160,12 @@ def kept(given):
             f"{tokens} tokens, head size {cols}, {itemsize} bytes: got {got}. Which tensors does"
             " backward read, beside the gradient, and which two numbers of a row?",
         )
+
+
+@answer
+def step(given):
+    """The trace of the kernel that forgets: (row, key)."""
+    yield Claim(
+        tuple(given) == (2, 8),
+        f"{given}: where does a tile first bring a score that is larger than those before it?",
+    )

@@ -45,3 +45,14 @@ def neighbour(attempt):
         yield Near(y, right.double() + x, right + x, f"n = {n}")
     report = lab.check(attempt.launch, *attempt.last, traffic=False)
     yield Claim(report.findings.empty, "the results are right, and it is luck")
+
+
+@answer
+def step(given):
+    """The trace without a barrier: (thread, element of `sizes`)."""
+    thread, element = given
+    yield Claim(
+        (thread, element) == (31, 32),
+        f"thread {thread}, sizes[{element}]: it reads what the other warp has not yet written, "
+        "and y[thread] is not |x[thread]| + |x[thread + 1]|",
+    )

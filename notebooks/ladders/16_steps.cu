@@ -8,8 +8,6 @@
 using T = nv_bfloat16;
 constexpr int kStages = 2, kRows = 64, kUnits = 16, kDepth = 64, kThreads = kWarpgroup + 32;
 
-// kEarly: a mistake. The producer does not wait until a stage has been read.
-template <bool kEarly>
 __global__ void WGMMA_KERNEL(kThreads)
     product_ring(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
                  float* y, int steps) {
@@ -26,7 +24,7 @@ __global__ void WGMMA_KERNEL(kThreads)
     if (t == kWarpgroup) {  // the producer
         for (int step = 0; step < steps; ++step) {
             const int stage = step % kStages, round = step / kStages;
-            if (!kEarly) empty[stage].wait((round + 1) % 2);
+            empty[stage].wait((round + 1) % 2);
             full[stage].arrive_expect_tx(sizeof(of_x[0]) + sizeof(of_w[0]));
             tma_load(of_x[stage], x, step * kDepth, 0, 0, full[stage]);
             tma_load(of_w[stage], w, step * kDepth, 0, 0, full[stage]);
@@ -52,20 +50,11 @@ __global__ void WGMMA_KERNEL(kThreads)
 #endif
 }
 
-template <bool kEarly>
-static cudaError_t start(const T* x, const T* w, float* y, int depth, cudaStream_t stream) {
+extern "C" cudaError_t ring(const T* x, const T* w, float* y, int depth, cudaStream_t stream) {
     CUtensorMap of_x, of_w;
     if (!make_tensor_map(of_x, x, 1, kRows, depth, 0, depth, kRows) ||
         !make_tensor_map(of_w, w, 1, kUnits, depth, 0, depth, kUnits))
         return cudaErrorInvalidValue;
-    product_ring<kEarly><<<1, kThreads, 0, stream>>>(of_x, of_w, y, depth / kDepth);
+    product_ring<<<1, kThreads, 0, stream>>>(of_x, of_w, y, depth / kDepth);
     return cudaGetLastError();
-}
-
-extern "C" cudaError_t ring(const T* x, const T* w, float* y, int depth, cudaStream_t stream) {
-    return start<false>(x, w, y, depth, stream);
-}
-
-extern "C" cudaError_t early(const T* x, const T* w, float* y, int depth, cudaStream_t stream) {
-    return start<true>(x, w, y, depth, stream);
 }
