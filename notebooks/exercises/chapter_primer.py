@@ -49,10 +49,10 @@ def neighbour(attempt):
 
 @answer
 def step(given):
-    """The trace without a barrier: (thread, element of `sizes`)."""
+    """The trace without a barrier: (thread, element of `halved`)."""
     thread, element = given
     yield Claim(
         (thread, element) == (31, 32),
-        f"thread {thread}, sizes[{element}]: it reads what the other warp has not yet written, "
-        "and y[thread] is not |x[thread]| + |x[thread + 1]|",
+        f"thread {thread}, halved[{element}]: the thread that is asked for reads what the other "
+        "warp has not yet written",
     )

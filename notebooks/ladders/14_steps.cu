@@ -14,7 +14,9 @@ __global__ void product_tiles(const float* x, const float* w, float* y, int dept
         tile_x[r][c] = x[r * depth + first + c];
         tile_w[r][c] = w[r * depth + first + c];
         __syncthreads();  // both tiles are there
-        for (int k = 0; k < kTile; ++k) sum += tile_x[r][k] * tile_w[c][k];
+        for (int k = 0; k < kTile; ++k) {
+            sum += tile_x[r][k] * tile_w[c][k];
+        }
         __syncthreads();  // nobody reads them any more
     }
     y[r * kTile + c] = sum;

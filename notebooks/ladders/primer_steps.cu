@@ -12,18 +12,19 @@ __global__ void two_reads(const float* x, float* y) {
     y[lane] = near + apart;
 }
 
-// y[t] = |x[t]| + |x[t + 1]|, by two warps; the last one's neighbour is the first.
+// y[t] is the sum of x[t] and x[t + 1], each halved until it is at most 32, by two warps; the last
+// one's neighbour is the first.
 template <bool kWait>
 __global__ void sum_pairs(const float* x, float* y) {
-    __shared__ float sizes[64];
+    __shared__ float halved[64];
     const int t = threadIdx.x;
     float value = x[t];
-    if (value < 0) {
-        value = -value;
+    while (value > 32) {
+        value = value / 2;
     }
-    sizes[t] = value;
+    halved[t] = value;
     if (kWait) __syncthreads();
-    const float right = sizes[(t + 1) % 64];
+    const float right = halved[(t + 1) % 64];
     y[t] = value + right;
 }
 

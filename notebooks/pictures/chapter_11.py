@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from lab import figure as drawing
 
 ROOM, MARK = "#A9D3EE", "#D55E00"
-OF_BLOCKS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]
 LOOKS = {  # colour, marker, width of the line
     "eager": ("#E69F00", "s", 1.5),
     "online": ("#7FBCE6", "o", 1.5),
@@ -34,43 +33,6 @@ def places(rooms: dict[str, int], row: int) -> Figure:
         axes.set_yticks(range(len(rooms)), rooms)
         axes.grid(False)
         return drawing.finish(figure, "How wide a row each place holds", "")
-
-
-def messages(
-    parts: Sequence[Sequence[float]],
-    statistics: Sequence[tuple[float, float]],
-    log: Sequence[tuple[int, int]],
-) -> Figure:
-    """Blocks of a cluster: each one's part of the row, its max and sum, and who writes to whom.
-
-    log: pairs of a block that writes and the block into whose shared memory it writes.
-    """
-    box = {"edgecolor": "white", "linewidth": 1.2}
-    middle = {"ha": "center", "va": "center", "color": "white", "fontsize": 8}
-    with drawing.style():
-        figure, ((axes,),) = drawing.grid(1, 1, (7.2, 2.8))
-        for block, (numbers, (most, total)) in enumerate(zip(parts, statistics, strict=True)):
-            left, color = 5 * block, OF_BLOCKS[block]
-            axes.bar(left + 2, 3.9, 4.5, -0.25, color="0.94", zorder=0)
-            axes.text(left + 2, 3.85, f"block {block}", ha="center")
-            for c, number in enumerate(numbers):
-                axes.bar(left + c + 0.5, 0.55, 1, 2.9, color=color, **box)
-                axes.text(left + c + 0.5, 3.175, f"{number:.1f}", **middle)
-            axes.bar(left + 2, 0.55, 2.5, 1.95, color=color, **box)
-            axes.text(left + 2, 2.225, f"{most:.1f}, {total:.1f}", **middle)
-        for by, to in log:
-            slot, color = 5 * to + by + 0.5, OF_BLOCKS[by]
-            axes.bar(slot, 0.55, 1, 0, color=color, **box)
-            axes.text(slot, 0.275, f"of {by}", **middle)
-            arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.1}
-            axes.annotate("", (slot, 0.58), (5 * by + 2, 1.93), arrowprops=arrow)
-        lines = {3.175: "its quarter\nof the row", 2.225: "max, sum", 0.275: "results of all"}
-        axes.set_yticks(list(lines), lines.values())
-        axes.set(xlim=(-0.6, 19.6), ylim=(-0.4, 4.3), xticks=[])
-        axes.tick_params(length=0)
-        axes.grid(False)
-        axes.spines[:].set_visible(False)
-        return drawing.finish(figure, "Who writes into whose shared memory", "")
 
 
 def cliffs(

@@ -8,41 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from lab.style import drawing
-from lab.style.drawing import BLUE, VERMILLION
+from lab.style.drawing import BLUE
 
-Holder = Callable[[int, int], tuple[int, int]]
-GROUPS = ["#DCEBF7", "#F7E6C4", "#D5EBDD", "#F3DCE8"]  # of eight lanes each
 PIECES = [
     *("#0072B2", "#E69F00", "#009E73", "#D55E00"),
     *("#CC79A7", "#56B4E9", "#F0E442", "#999999"),
 ]
 SMALL = 6.5  # points
-
-
-def fragments(parts: dict[str, tuple[int, int, Holder]], lane: int) -> Figure:
-    """Which lane holds which element: a panel for each part, with the elements of one lane marked.
-
-    parts: by title, rows, columns, and a function that says which lane holds an element (row,
-    column), and as which of its numbers.
-    """
-    widths = [columns for _, columns, _ in parts.values()]
-    with drawing.style():
-        figure, (panels,) = drawing.grid(1, len(parts), (4.0, 3.9), width_ratios=widths)
-        for axes, (title, (rows, columns, holder)) in zip(panels, parts.items(), strict=True):
-            for row in range(rows):
-                for column in range(columns):
-                    by, number = holder(row, column)
-                    mine = by == lane
-                    color = VERMILLION if mine else GROUPS[by // 8]
-                    words = f"{by}:{number}" if mine else str(by)
-                    cell(axes, column, row, color, words, "white" if mine else "0.25")
-            axes.set(xlim=(-0.1, columns + 0.1), ylim=(rows + 0.1, -0.1), title=title)
-            axes.set_xticks([at + 0.5 for at in range(0, columns, 2)], range(0, columns, 2))
-            axes.set_yticks([at + 0.5 for at in range(0, rows, 2)], range(0, rows, 2))
-            bare(axes)
-            axes.set_aspect("equal")
-        caption = f"the number of the lane; of lane {lane}, also which of its numbers it is"
-        return drawing.finish(figure, "Who holds what of a product of tensor cores", caption)
 
 
 def banks(layouts: dict[str, Callable[[int, int], int]], piece: int) -> Figure:

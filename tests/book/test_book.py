@@ -57,7 +57,7 @@ def test_source_shows_the_constants_of_a_section():
     assert definition(f"{text}\nvoid g() {{\n}}\n", "g", "here") == "void g() {\n}"
 
 
-def test_source_of_a_decorated_function_is_its_own_file():
+def test_source_of_a_decorated_function_isIts_own_file():
     from notebooks.training import train
 
     shown = lab.source(train.joined)
@@ -244,25 +244,62 @@ def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse):
             assert not look["bright"] or scheme == "light", path
 
 
+GO_TO = """([text, thread, run]) => {
+    const { data, go } = window.trace;
+    for (let group = 0; group < data.gRound.length; group++) {
+        const [file, line] = data.places[data.gPlace[group]];
+        if (data.gWarp[group] === thread >> 5 && (data.gLanes[group] >>> (thread & 31)) & 1
+            && data.gDepth[group] < 1 << 15 && data.files[file].lines[line - 1].includes(text)
+            && --run === 0) return go(data.gRound[group], thread);
+    }
+    throw new Error(`thread ${thread} does not run ${text} so often`);
+}"""
+# Of each trace: the chapter, the kernel, which one of that name, the text of a line, a thread, for
+# the how-manieth time it runs the line, and a variable with its value after that.
+TRACES = [
+    ("primer", "two_reads", 0, "const float apart", 5, 1, "apart", "20"),
+    ("primer", "sum_pairs<false>", 0, "const float right", 31, 1, "right", "0"),
+    ("primer", "sum_pairs<true>", 0, "const float right", 31, 1, "right", "16.5"),
+    ("03_reductions", "sum_tree", 0, "if (t < half)", 0, 8, "half", "1"),
+    ("05_softmax", "softmax", 0, "sum += expf(x[c] - most);", 0, 3, "sum", "2.367879"),
+    ("05_softmax", "softmax_online", 0, "    sum += expf(x[c] - most);", 0, 3, "most", "-1.5"),
+    ("08_rms_norm", "add_norm", 0, "s[c] = sum[i];", 3, 2, "sum", "[3, 3]"),
+    ("11_wide_rows", "softmax_push", 0, "cluster_wait();  // every", 36, 1, "rank", "1"),
+    ("11_wide_rows", "softmax_pull<false>", 0, "mine = part;", 0, 1, "i", "0"),
+    ("14_tiles", "product_tiles", 0, "sum += tile_x", 9, 16, "sum", "64"),
+    ("14_tiles", "product_tiles", 1, "sum += tile_x", 0, 13, "sum", "14"),
+    ("15_tensor_cores", "product_direct", 0, "y[(down", 13, 1, "sums", "[50, 51, 178, 179]"),
+    ("15_tensor_cores", "product_direct", 1, "y[(down", 0, 1, "sums", "[32, 46, 16430, 48]"),
+    ("16_hopper", "product_ring", 0, "full[stage].arrive_expect_tx", 128, 3, "step", "2"),
+    ("17_attention", "attention_online<false>", 0, "total *= factor", 16, 2, "factor", "0.1353353"),
+    ("17_attention", "attention_online<true>", 0, "y[row", 16, 1, "largest", "3"),
+]
+
+
 @pytest.mark.browser
 @pytest.mark.slow
 @needs_browser
-def test_a_trace_steps_in_a_published_page(site, browse):
-    page = browse(site / "notebooks/03_reductions.html")
-    frame = page.locator("iframe[title='trace of sum_tree']")
-    frame.scroll_into_view_if_needed()
-    trace = frame.content_frame
-    assert "sum_tree" in trace.locator("#title").inner_text()
-    assert trace.locator("#number").input_value() == "0"
-    trace.locator("#forward").click()
-    trace.locator("#forward").click()
-    assert trace.locator("#number").input_value() == "2"
-    trace.locator("#back").click()
-    assert trace.locator("#number").input_value() == "1"
-    trace.locator("#number").fill("18")
-    trace.locator("#number").press("Enter")
-    half = trace.locator("#locals tr", has_text=re.compile("^half")).locator("td.value")
-    assert half.inner_text().split()[0] == "1"
+@pytest.mark.parametrize("chapter", dict.fromkeys(it[0] for it in TRACES))
+def test_traces_step_in_a_published_page(site, browse, chapter, published):
+    published(publish.NOTEBOOKS / f"{chapter}.ipynb")
+    page = browse(site / f"notebooks/{chapter}.html")
+    for _, kernel, which, line, thread, run, variable, value in (
+        it for it in TRACES if it[0] == chapter
+    ):
+        frame = page.locator(f"iframe[title='trace of {kernel}']").nth(which)
+        frame.scroll_into_view_if_needed()
+        inner, trace = frame.element_handle().content_frame(), frame.content_frame
+        inner.wait_for_function("window.trace")
+        assert trace.locator("#number").input_value() == "0"
+        trace.locator("#forward").click()
+        trace.locator("#forward").click()
+        assert trace.locator("#number").input_value() == "2"
+        trace.locator("#back").click()
+        assert trace.locator("#number").input_value() == "1"
+        inner.evaluate(GO_TO, [line, thread, run])
+        row = trace.locator("#locals tr", has_text=re.compile(f"^{variable}(?![a-z])"))
+        shown = row.locator("td.value").first.inner_text()
+        assert shown.replace("changed", "").strip() == value, (kernel, line)
 
 
 @pytest.mark.browser

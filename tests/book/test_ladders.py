@@ -235,3 +235,49 @@ def test_attention(heads, tokens, causal):
     assert_near([y], [truth]) if heads else None
     with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
         ways.online(q, k, v, y, heads, tokens - 8, causal)
+
+
+def test_a_cluster_pushes_or_pulls_and_stays():
+    ways, x, y = lab.ladder("11_cluster"), 3 * torch.randn(128), torch.empty(128)
+    for call in (ways.push, ways.pull_and_stay):
+        report = lab.check(call, x, y)
+        assert report.findings.empty, report
+    assert lab.check(ways.pull, x, y).findings.kind.tolist() == ["ended block"]
+    trace = lab.trace(ways.push, x, y, block=[0, 1, 2, 3])
+    assert trace.kernel == "softmax_push"  # launched by a pointer
+    parts = [it for it in trace.regions if it["name"] == "parts"]
+    assert sorted(it["block"] for it in parts) == [0, 1, 2, 3]
+    for block in range(4):
+        mine = trace.values(32 * block, trace.steps - 1)["mine"]
+        quarter = x[32 * block :][:32]
+        assert mine["most"] == quarter.max().item()
+
+
+def test_the_kernels_to_step_through_are_right():
+    x, w = torch.randint(-2, 3, (2, 64, 256)).bfloat16()
+    for call, rows, units, depth in (
+        (lab.ladder("16_steps").ring, 64, 16, 256),
+        (lab.ladder("15_steps").direct, 16, 8, 48),
+    ):
+        given = x[:rows, :depth].contiguous(), w[:units, :depth].contiguous()
+        y, truth = torch.empty(rows, units), given[0].float() @ given[1].float().T
+        report = lab.check(call, *given, y, depth)
+        assert report.findings.empty, report
+        call(*(each.to(DEVICE) for each in given), result := y.to(DEVICE), depth)
+        assert torch.equal(result.cpu(), truth)
+    trace = lab.trace(lab.ladder("16_steps").ring, x, w[:16], torch.empty(64, 16), 256)
+    assert not trace.is_cut  # a shared array of bfloat16 does not take a step for each element
+    assert not any(name.startswith("simulator_") for name, _, _ in trace.variables)
+
+    a, b, result = torch.ones(8, 16), torch.rand(8, 16), torch.empty(8, 8)
+    report = lab.check(lab.ladder("14_steps").tiles, a, b, result, 16)
+    assert report.findings.empty, report
+    q, keys, values = torch.randn(4, 8), torch.randn(24, 8), torch.randn(24, 8)
+    result = torch.empty(4, 8).to(DEVICE)
+    lab.ladder("17_steps").online(*(it.to(DEVICE) for it in (q, keys, values)), result, 24)
+    assert_near([result.cpu()], [(q @ keys.T).softmax(-1).double() @ values.double()])
+    row, s, y = torch.randn(2, 64), torch.empty(64).to(DEVICE), torch.empty(64).to(DEVICE)
+    lab.ladder("08_steps").fused(*row.to(DEVICE), s, y)
+    assert_near(
+        [y.cpu()], [reference.rms_norm(row.sum(0).double(), torch.ones(64).double(), eps=0.0)]
+    )
