@@ -216,6 +216,8 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
         shape = [region["size"] // max(size, 1)]
     barriers = trace.tables["barriers"]["barrier"]
     inside = (barriers >= region["begin"]) & (barriers < region["begin"] + region["size"])
+    if size == 8 and np.any(inside):
+        kind = "u"
     if size > 8 or size not in (1, 2, 4, 8):
         kind, shape = "u", [region["size"] // 4]
         size = 4
