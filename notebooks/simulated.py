@@ -43,11 +43,17 @@ def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookN
     for cell in old:
         alone = nbformat.v4.new_notebook(cells=[cell])
         execute(alone)
-        cell.outputs = [each for each in alone.cells[0].outputs if each.get("name") != "stderr"]
+        cell.outputs = [each for each in alone.cells[0].outputs if not _is_progress(each)]
     noted.pop(DIGESTS, None)
     if digests:
         noted[DIGESTS] = digests
     return len(old)
+
+
+def _is_progress(output: nbformat.NotebookNode) -> bool:
+    """Whether it tells of a build, which other machines have done already."""
+    said = output.get("data", {}).get("text/plain", output.get("text", ""))
+    return output.get("name") == "stderr" or said.startswith("jitload: building")
 
 
 def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
