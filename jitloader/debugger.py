@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +76,7 @@ def debug_call(
             raise TypeError(
                 f"{function!r} or an argument of it cannot be sent to another process: {error}"
             ) from None
-        command = [sys.executable, "-m", __name__, str(call)]
+        command = [sys.executable, "-m", "jitloader.debug_process", str(call)]
         said = run_gdb(command, environment(), commands)[1]
         return said[max(0, said.find("\n+") + 1) :]  # from the first command on
 
@@ -90,21 +88,3 @@ def _pickler() -> object:
     except ImportError:
         return pickle
     return cloudpickle
-
-
-def main(call: str) -> None:
-    """In the child: make the call, on builds for gdb."""
-    import jitload
-
-    jitload.announce(False)
-    function, args, kwargs = torch.load(call, map_location="cpu", weights_only=False)
-    with ExitStack() as builds:
-        for kernel in jitload.loaded():
-            builds.enter_context(kernel.in_place(recipe_for(kernel.recipe)))
-        function(*args, **kwargs)
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
