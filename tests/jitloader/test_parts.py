@@ -172,7 +172,7 @@ def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     _complete_launchers(kernel)
     before, older = len(scene.parts()), kernel.at()
     text = scene.source.read_text()
-    scene.source.write_text(text.replace("third(T(kValue));", "third(T(kValue) + 3);"))
+    scene.source.write_text(text.replace("third(T(kValue));", "third(T(kValue + 3));"))
     kernel.reload()
     assert len(kernel.build.first.split()) == 2
     assert len(scene.parts()) == before + 1

@@ -16,7 +16,7 @@ def test_a_copied_chapter_keeps_its_links(tmp_path):
     folder = tmp_path / "notebooks"
     (folder / "mine").mkdir(parents=True)
     shutil.copy(ROOT / "notebooks/00_start.ipynb", folder)
-    for name in ("notebooks", "kernels"):
+    for name in ("notebooks", "kernels", "docs"):
         for path in [*(ROOT / name).glob("*.*"), *(ROOT / name).glob("exercises/*")]:
             place = tmp_path / path.relative_to(ROOT)
             place.parent.mkdir(exist_ok=True)
