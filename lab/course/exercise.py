@@ -288,8 +288,8 @@ def judge_kernel(name: str, path: Path) -> Verdict:
 
 
 def judge_answer(name: str, given: object) -> Verdict:
-    """Judge an answer to the exercise `name`; ... is none."""
-    if given is ...:
+    """Judge an answer to the exercise `name`; ... is none, and so is a tuple with one in it."""
+    if given is ... or (isinstance(given, tuple) and any(each is ... for each in given)):
         return Verdict(name, False, "no answer yet: put it in place of ...")
     return _judged(name, find(name).judge(given))
 

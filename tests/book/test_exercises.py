@@ -38,6 +38,10 @@ def test_no_answer_fails(name):
     assert not exercise.judge(name)
 
 
+def test_a_part_of_an_answer_is_none():
+    assert "no answer yet" in exercise.judge("primer_step", (3, ...)).reason
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_solved_kernel_passes(name, monkeypatch, gpu_alone):
