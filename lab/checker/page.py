@@ -125,7 +125,7 @@ def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame
     traffic, findings = traffic[traffic["file"] == file], findings[findings["file"] == file]
     matter = {int(line) for line in (*traffic["line"], *findings["line"])}
     width = 1 + len(line_costs.titles(memories))
-    before, gpu = 0, gpus.load(gpus.usual())
+    before, gpu = 0, gpus.load()
     for number, text in enumerate(source, 1):
         if not any(abs(number - line) <= AROUND for line in matter):
             continue

@@ -90,7 +90,7 @@ class Report:
     @cached_property
     def traffic(self) -> DataFrame:
         counts = TRAFFIC[TRAFFIC.index("requests") : TRAFFIC.index("worst")]
-        gpu, not_recorded = gpus.load(gpus.usual()), self._blocks_for_each_recorded
+        gpu, times = gpus.load(), self._blocks_for_each_recorded
         merged: dict[tuple, dict[str, Any]] = {}  # a line may have been compiled several times
         for it in self._data["traffic"]:
             site, region = self._data["sites"][it["site"]], self._data["regions"][it["region"]]
@@ -116,7 +116,7 @@ class Report:
                 "worst": it["worst"],
                 "example": [None if at is None else at - it["begin"] for at in it["example"]],
             }
-            row["wasted_us"] = not_recorded * wasted_us(row, gpu)
+            row["wasted_us"] = times * wasted_us(row, gpu)
             row["advice"] = advice(row, self._type_at(region, site["size"]))
             before = merged.setdefault(tuple(row[name] for name in TRAFFIC[:7]), row)
             if before is not row:
@@ -284,7 +284,7 @@ class Report:
         shown[line_costs.titles(memories)] = [line_costs.cells(row, memories) for row in each]
         lines += shown.to_string(index=False).splitlines()
         advised = self.traffic[self.traffic["advice"] != ""]
-        gpu = gpus.load(gpus.usual())
+        gpu = gpus.load()
         for row in advised.sort_values("wasted_us", ascending=False).to_dict("records"):
             place = f"{Path(row['file']).name}:{row['line']}: {row['access']} of {row['tensor']}"
             lines.append(f"{place}: {costed(row, gpu)}")

@@ -79,16 +79,14 @@ def names() -> list[str]:
     return sorted(path.stem.replace("_", " ") for path in FOLDER.glob("*.toml"))
 
 
-def usual() -> str:
-    """The GPU for which tables and figures predict: LAB_GPU in the environment, or the H200."""
-    return os.environ.get("LAB_GPU", "H200")
-
-
-def load(name: str | Path) -> Gpu:
+def load(name: str | Path | None = None) -> Gpu:
     """A GPU by its name, as "H200" or "RTX 4090", or by the path of a file of lab.calibrate's.
+
+    None is the GPU for which tables and figures predict: LAB_GPU in the environment, or the H200.
 
     Raises ValueError that names the GPUs there are, or what is wrong with a file.
     """
+    name = os.environ.get("LAB_GPU", "H200") if name is None else name
     known = {it.lower().replace(" ", ""): it for it in names()}
     path = Path(name)
     if path.suffix != ".toml":

@@ -42,7 +42,7 @@ def fetched(call: Callable[[], object], timing: Timing | None) -> float:
 
 
 def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction | None:
-    """How long a call's kernels would take on the GPU of `lab.gpus.gpu.usual`.
+    """How long a call's kernels would take on the GPU that `lab.gpus.gpu.load` has for None.
 
     With machine code where the cache has it, as after lab.predict: nvcc takes longer than all the
     rest. None where no kernel ran on the simulator, and where the checker does not run them to
@@ -58,7 +58,7 @@ def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction |
 
 def predicted_for() -> str:
     """The GPU of `predicted`."""
-    return gpus.load(gpus.usual()).title
+    return gpus.load().title
 
 
 @cache

@@ -44,7 +44,7 @@ def predict(
         CompileError: a kernel does not compile for the simulator.
         Exception: what the function raised.
     """
-    of = gpus.load(gpus.usual() if gpu is None else gpu)
+    of = gpus.load(gpu)
     whole, positional, named = without_partial(function, args, kwargs)
     what = getattr(whole, "__qualname__", None) or type(whole).__qualname__
     found = counts((whole, positional, named), what, seconds, of.multiprocessors, compile)

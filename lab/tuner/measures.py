@@ -224,7 +224,7 @@ class Predicted(Measure):
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
         super().__init__(kernel, calls, declared)
-        self.gpu = gpus.load(gpus.usual())
+        self.gpu = gpus.load()
         self.predicted_for = self.gpu.title
         self.notice = self.notice.format(self.gpu.title)
 

@@ -108,6 +108,10 @@ class Tuning:
         return pictures.plot_tuning(self.table, rows, columns)
 
     def __repr__(self) -> str:
+        return f"{self._summary()}\n{self.table.head(10).to_string(index=False)}"
+
+    def _summary(self) -> str:
+        """What came of it, without the table."""
         facts, predicted = self.table.attrs, self.table.attrs["predicted_for"]
         kernel = f"{self._kernel.name} on {facts['device']}"
         if predicted:
@@ -124,12 +128,12 @@ class Tuning:
             said = f"{kernel}: {self._best}, {self.gain:.1%} less time; {tried}"
         if predicted and self._best.missing:
             said += f"\nMeasure this: not known is {'; '.join(self._best.missing)}."
-        return f"{said}\n{self.table.head(10).to_string(index=False)}"
+        return said
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        print(*(line for line in repr(self).splitlines()[:2] if line[0] != " "), sep="\n")
+        print(self._summary())
         display(self.table)
         if not (self.table.attrs["predicted_for"] and self._are_alike()):
             display(self.plot())
