@@ -86,6 +86,7 @@ def load(name: str | Path | None = None) -> Gpu:
 
     Raises ValueError that names the GPUs there are, or what is wrong with a file.
     """
+    given = "gpu" if name is not None else "LAB_GPU"
     name = os.environ.get("LAB_GPU", "H200") if name is None else name
     known = {it.lower().replace(" ", ""): it for it in names()}
     path = Path(name)
@@ -93,16 +94,16 @@ def load(name: str | Path | None = None) -> Gpu:
         wanted = known.get(str(name).lower().replace(" ", "").replace("_", ""))
         if not wanted:
             raise ValueError(
-                f"gpu: {name!r}; there are {', '.join(names())}, or the path of a file that"
+                f"{given}: {name!r}; there are {', '.join(names())}, or the path of a file that"
                 " `python -m lab.calibrate` wrote"
             )
         path = FOLDER / f"{wanted.replace(' ', '_')}.toml"
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"gpu: {path}: {error}") from None
+        raise ValueError(f"{given}: {path}: {error}") from None
     values.setdefault("name", path.stem.replace("_", " "))
     wanted_names = {it.name for it in fields(Gpu)}
     if wrong := wanted_names ^ set(values):
-        raise ValueError(f"gpu: {path}: missing or unknown: {', '.join(sorted(wrong))}")
+        raise ValueError(f"{given}: {path}: missing or unknown: {', '.join(sorted(wrong))}")
     return Gpu(**values)

@@ -221,9 +221,12 @@ def test_every_gpu_has_all_constants():
     assert [name for name in gpu.names() if gpu.load(name).measured] == ["H200"]
 
 
-def test_an_unknown_gpu_is_refused():
+def test_an_unknown_gpu_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="there are A100"):
         lab.predict(print, gpu="H300")
+    monkeypatch.setenv("LAB_GPU", "H300")
+    with pytest.raises(ValueError, match=r"^LAB_GPU: 'H300'; there are A100"):
+        lab.predict(print)
 
 
 def test_a_call_without_kernels_is_refused():
