@@ -62,7 +62,7 @@ def results_of(processes: list[Process]) -> list[tuple[str, str]]:
 
 def output_of(code: str, **options) -> str:
     process = in_process(code, **options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)  # the background has only what other tests leave
     assert process.returncode == 0, err
     return out.strip()
 

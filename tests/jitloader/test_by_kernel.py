@@ -131,7 +131,7 @@ kernel = load()
 call(kernel, torch.float)
 call(kernel, torch.double)
 call(kernel, torch.double)
-background.wait(60)
+background.wait(300)
 told.append(bool(building.cached(Inputs.read(recipe, Cache.here()))))
 edit("oops")
 try:
@@ -149,12 +149,12 @@ building.build_of(Inputs.read(recipe, Cache.here()))
 def in_fork(value):
     edit(value)
     call(load(), torch.float)
-    background.wait(60)
+    background.wait(300)
 {FORKS}
 """
 AFTERWARDS = """
 call(load(), torch.float, torch.double)
-whole = background.wait(60)
+whole = background.wait(300)
 print(json.dumps([*told[0], whole, bool(building.cached(Inputs.read(recipe, Cache.here())))]))
 """
 
@@ -243,7 +243,7 @@ def test_killed_at_random_moments_then_loaded_again(files, runtime, own):
         killed_after(drawn.uniform(0, 2.5), parent, str(value))
     parent.communicate()
     assert parent.returncode == 0
-    wait_for(lambda: not compilers_in(own), "the last compilers to end")
+    wait_for(lambda: not compilers_in(own), "the last compilers to end", 300)
     assert f"T({value})" in source.read_text(), "the last one was killed later than at its edit"
     launched, parts, *whole = json.loads(output_of(begin(files, runtime) + AFTERWARDS))
     if parts is None:  # the last one had time for the whole, in which nvcc names the namespace

@@ -83,7 +83,7 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
             shutil.rmtree(own)
     parent.communicate()
     assert parent.returncode == 0
-    wait_for(lambda: not compilers_in(own), "the last compilers to end")
+    wait_for(lambda: not compilers_in(own), "the last compilers to end", 300)
     assert output_of(load + "\nprint(kernel.answer())") == "7"
     assert len(files_in(own)) == len(left), files_in(own)
 
