@@ -36,7 +36,7 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
     and "CPU" where it did not, as PyTorch's own.
     `attrs` holds the conditions, as `compare`'s does.
     """
-    import pandas
+    from lab.measure.table import Table
 
     device = jitload.device()
     copy_gb_per_s = copy_bandwidth() if device.type == "cuda" else None
@@ -54,7 +54,7 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
             }
         )
     warn_if_disturbed(held)
-    table = pandas.DataFrame(measured)
+    table = Table(measured)
     table.attrs = {
         **environment(device, table["clock"]),
         "versions": list(calls),

@@ -1,4 +1,4 @@
-"""A table of measurements that says in words whether the results are right."""
+"""A table of measurements as notebooks and terminals show it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,39 @@ import html
 
 import pandas
 
+from lab.measure.timing import SIMULATOR_CLOCK
+
+# What a reader might take for a GPU's where the simulator ran.
+OF_A_CLOCK = ("time_us", "spread_us", "clock", "gb_per_s", "percent_of_copy")
+
 
 class Table(pandas.DataFrame):
-    """A table that ends with a verdict where it is shown as a whole: attrs["verdict"]."""
+    """A table that, shown as a whole, ends with words: of the times, and attrs["verdict"].
+
+    Where only the simulator ran, predicted times are shown in place of its own, which say nothing
+    of a GPU. They stay in the table: `table["time_us"]`.
+    """
 
     def __repr__(self) -> str:
-        verdict = self.attrs.get("verdict", "")
-        return f"{super().__repr__()}\n{verdict}" if verdict else super().__repr__()
+        return "\n".join([repr(self._shown()), *self._words()])
 
     def _repr_html_(self) -> str | None:
-        table, verdict = super()._repr_html_(), self.attrs.get("verdict", "")
-        if not table or not verdict:
+        table, words = self._shown()._repr_html_(), self._words()
+        if not table or not words:
             return table
-        return f"{table}<div>{'<br>'.join(map(html.escape, verdict.splitlines()))}</div>"
+        return f"{table}<div>{'<br>'.join(map(html.escape, words))}</div>"
+
+    def _shown(self) -> pandas.DataFrame:
+        hidden = set(OF_A_CLOCK if self._predicted() else ()) & {*self.columns}
+        return pandas.DataFrame(self).drop(columns=[*hidden])
+
+    def _words(self) -> list[str]:
+        gpu, verdict = self.attrs.get("predicted_for"), self.attrs.get("verdict", "")
+        of_times = [f"Times are predicted for {gpu}, not measured."] * self._predicted()
+        return of_times + verdict.splitlines()
+
+    def _predicted(self) -> bool:
+        """Whether there are predicted times, and the only others are those of the CPU."""
+        if not self.attrs.get("predicted_for") or not {"clock", "predicted_us"} <= {*self.columns}:
+            return False
+        return bool((self["clock"] == SIMULATOR_CLOCK).any() and self["predicted_us"].notna().any())

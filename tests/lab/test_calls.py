@@ -411,6 +411,16 @@ def test_each_call_ends_with_a_verdict():
     assert str(alone.table).endswith(alone.table.attrs["verdict"])
 
 
+@pytest.mark.skipif(ON_GPU, reason="a GPU's own times are shown")
+def test_a_table_shows_predicted_times_in_the_place_of_the_simulators(mine, x):
+    table = lab.compare_calls({"mine": mine}, inputs=x, truth=double).table
+    shown = set(re.findall("<th>(\\w+)</th>", table._repr_html_()))
+    assert "predicted_us" in shown
+    assert shown.isdisjoint({"time_us", "clock", "gb_per_s"})
+    assert "Times are predicted for H200, not measured." in repr(table)
+    assert table["time_us"][0] > 0
+
+
 def test_a_truth_that_is_a_function_is_what_a_large_error_is_held_against():
     """Near zero many ULP are lost by PyTorch, too; tensors alone do not say so."""
     x = torch.linspace(3.14, 3.15, 500)
