@@ -1,4 +1,4 @@
-"""The ladder of matrix products for Blackwell, and attention (blackwell/), for docs/blackwell.md.
+"""Blackwell: resources and errors of the ladder notebooks/ladders/20_*.cu, for docs/blackwell.md.
 
     python -m docs.programs.blackwell_ladder
 
@@ -22,7 +22,7 @@ from docs.programs.page import Part, cores, duration, table
 from toolchain import machine, resources
 
 PART = Part("blackwell.md", "docs.programs.blackwell_ladder")
-FOLDER = Path(__file__).with_name("blackwell")
+FOLDER = jitload.KERNELS.parent / "notebooks" / "ladders"
 HEAD = ["rung", "sizes", "registers", "spilled bytes", "processor time", "error"]
 CALLS = 3
 # The numbers of e2m1, by their four bits.
@@ -79,7 +79,7 @@ class Rung(NamedTuple):
     make: Callable
 
     def load(self, target: str | None = None, folder: Path = FOLDER) -> Callable:
-        library = jitload.load(folder / f"{self.file}.cu", target=target)
+        library = jitload.load(folder / f"20_{self.file}.cu", target=target)
         return getattr(library, self.name)
 
     def drawn(
@@ -129,13 +129,13 @@ ATTENTION = Attention()
 
 
 def resources_of(file: str) -> list[resources.Use]:
-    """What the kernels of a file of blackwell/ take, compiled for sm_100a.
+    """What the kernels of a rung use, compiled for sm_100a.
 
     Raises: FileNotFoundError without nvcc, CalledProcessError where it refuses the file.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [machine.cuda_tool("nvcc"), "-arch=sm_100a", "-cubin", "-Xptxas=-v"]
-        command += ["-o", f"{folder}/out.cubin", FOLDER / f"{file}.cu"]
+        command += ["-o", f"{folder}/out.cubin", FOLDER / f"20_{file}.cu"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     return resources.uses(done.stdout + done.stderr)
 

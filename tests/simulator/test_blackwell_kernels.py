@@ -1,4 +1,4 @@
-"""Matrix products and attention for Blackwell (docs/programs/blackwell), whole kernels."""
+"""Matrix products and attention for Blackwell (notebooks/ladders/20_*.cu), whole kernels."""
 
 import pytest
 import torch
@@ -81,10 +81,10 @@ def mistakes(rung):
 @pytest.mark.parametrize("rung", [*RUNGS[:5], ATTENTION], ids=lambda rung: rung.name)
 def test_a_mistake_in_a_rung_is_found(cache, tmp_path, rung, number):
     after, gone, instead, kinds = mistakes(rung)[number]
-    text = (FOLDER / f"{rung.file}.cu").read_text()
+    text = (FOLDER / f"20_{rung.file}.cu").read_text()
     start = text.index(gone, text.index(after))
     text = text[:start] + instead + text[start + len(gone) :]
-    (tmp_path / f"{rung.file}.cu").write_text(text)
+    (tmp_path / f"20_{rung.file}.cu").write_text(text)
     arguments, *_ = rung.drawn(1, 256) if rung is ATTENTION else rung.drawn(512, 256, 256)
     report = lab.check(rung.load("cpu", tmp_path), *arguments)
     assert kinds & set(report.findings["kind"]), str(report)
