@@ -73,7 +73,8 @@ def compare(
     predicted_us, predicted_low_us, predicted_high_us
                            without a GPU the time that `lab.predict` predicts for one (an H200, or
                            what the environment variable LAB_GPU names), and its 90% interval.
-                           Figures and the shown table have it in place of the simulator's time, which says nothing
+                           Figures and the table as shown have it in place of the simulator's
+                           time, which says nothing
     gb_per_s               bytes / time, 1e9 bytes per second; NaN on the simulator
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN on the simulator
 
