@@ -161,7 +161,7 @@ def hint_for(row: dict[str, Any]) -> str | None:
         return "Give it a value where it is declared."
     if row["kind"] == "out of bounds" and "passed 2^31" in row["message"]:
         return "Compute the index in 64 bits: size_t(row) * cols."
-    if row["kind"] == "out of bounds" and "the host has" in row["message"]:
+    if row["kind"] == "out of bounds" and re.search("the host has|of the host$", row["message"]):
         return "A kernel uses the device's memory: cudaMalloc and cudaMemcpy, or cudaMallocManaged."
     if row["kind"] == "misaligned" and (
         needed := re.search(r"multiple of (\d+) b", row["message"])
@@ -422,6 +422,8 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return f"{what} at {_where(row)}{freed}"
         case "out of bounds" if it["message"] == "host":
             return f"{what} at {it['address']:#x}, which the host has from malloc or new"
+        case "out of bounds" if it["message"] == "host's stack":
+            return f"{what} at {it['address']:#x}, a variable of a function of the host"
         case "out of bounds" if it["message"]:  # the bytes of an element
             bytes_ = int(it["message"])
             index = (it["address"] - it["begin"]) // bytes_ + (1 << 32)

@@ -103,7 +103,7 @@ bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
         sites.push_back({pc, slot.id, kind});
     }
     Region* region = find(address);
-    if (!region || !region->holds(address, size)) {
+    if (!region || !region->holds(address, size) || is_of_host_stack(address)) {
         if (look_in_heap(slot, address, size)) return true;
         outside(sites[slot.id], address, size);
         return false;
@@ -138,9 +138,10 @@ void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
         stopped = true;
         stop_block("a use of freed memory");
     }
-    if (!slot_of(site.pc).size && is_of_host(address)) {  // and never was elsewhere
+    const bool is_local = is_of_host_stack(address);
+    if (is_local || (!slot_of(site.pc).size && is_of_host(address))) {  // and never was elsewhere
         Finding finding = at("out of bounds", site, nullptr, address, size, block->rank);
-        finding.message = "host";
+        finding.message = is_local ? "host's stack" : "host";
         report(finding);
         reported = serial;
         stopped = true;
@@ -178,6 +179,30 @@ bool Recorder::is_of_host(uintptr_t address) {
     std::lock_guard<std::mutex> lock(host_mutex);
     auto it = of_host.upper_bound(address);
     return it != of_host.begin() && address < (--it)->first + it->second;
+}
+
+// Whether it is a variable of a function of the host to which the kernel was given a pointer, or
+// one behind it on that stack. What the launch itself has there is the kernel's.
+bool Recorder::is_of_host_stack(uintptr_t address) {
+    if (!host_variable || address < host_variable) return false;
+    const auto [begin, bytes] = host_stack();
+    const auto in = [&](const void* object, size_t size) {
+        return address - uintptr_t(object) < size;
+    };
+    return in(begin, bytes) && !in(latest, sizeof *latest) && !in(latest->body, latest->body_bytes);
+}
+
+// The first of the host's variables to which a kernel is given a pointer; 0 if there is none.
+uintptr_t Recorder::host_variable_given_to(const Launch& launch) {
+    uintptr_t first = 0;
+    if (!launch.has_parameters) return first;
+    const auto [begin, bytes] = host_stack();
+    for (size_t i = 0; i + sizeof first <= launch.body_bytes; i += sizeof first) {
+        uintptr_t given;
+        memcpy(&given, static_cast<const char*>(launch.body) + i, sizeof given);
+        if (given - uintptr_t(begin) < bytes && (!first || given < first)) first = given;
+    }
+    return first;
 }
 
 // Neighbouring lanes touch neighbouring words, the first of them in another shared array than the

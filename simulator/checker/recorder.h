@@ -380,6 +380,10 @@ class Recorder final : public Watcher {
     std::mutex host_mutex;
     std::map<uintptr_t, size_t> of_host;  // what the host has from malloc or new
     bool is_of_host(uintptr_t address);
+    const Launch* latest = nullptr;  // launch
+    uintptr_t host_variable = 0;     // to which it is given a pointer
+    bool is_of_host_stack(uintptr_t address);
+    static uintptr_t host_variable_given_to(const Launch& launch);
     bool uses_heap = false;
     std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
     bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);

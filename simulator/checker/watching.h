@@ -96,6 +96,8 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
         add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
     add(reinterpret_cast<uintptr_t>(threads.data()), threads.size() * sizeof threads[0],
         Region::Private, "");
+    latest = &launch;
+    host_variable = host_variable_given_to(launch);
     // On the stack; but on the heap if the kernel is launched by its address.
     const Memory stack = host_stack();
     for (const Memory& it :

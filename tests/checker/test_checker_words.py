@@ -159,24 +159,61 @@ def test_each_variable_without_a_value_is_named(kernel):
     assert "Give it a value where it is declared." in str(report)
 
 
-def test_memory_of_the_host_is_called_that(in_scratch):
+HOST = """
+#include <vector>
+__global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[0]; }
+int main() {
+    float* y;
+    cudaMalloc(&y, 128);
+    VARIABLE
+    copy<<<1, 32>>>(GIVEN, y);
+    cudaDeviceSynchronize();
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "said"),
+    [
+        ("std::vector<float> x(32);", "x.data()", "which the host has from malloc or new"),
+        ("float x[32] = {};", "x", "a variable of a function of the host"),
+        ("float x = 1;", "&x", "a variable of a function of the host"),
+    ],
+)
+def test_memory_of_the_host_is_called_that(in_scratch, variable, given, said):
+    path = write("host.cu", HOST.replace("VARIABLE", variable).replace("GIVEN", given))
+    command = [sys.executable, "-m", "kernel_playground", "check", "--errors", path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == FOUND, done.stdout + done.stderr
+    assert "1 finding in 1 launch" in done.stdout
+    assert said in done.stdout
+    assert "cudaMemcpy" in done.stdout
+
+
+def test_what_a_launch_itself_has_of_the_host_is_no_finding(in_scratch):
+    """A variable that holds the kernel, default arguments, a pointer that nobody follows."""
     path = write(
-        "host.cu",
+        "launches.cu",
         """
-        #include <vector>
-        __global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+        struct Both { const float* host; float* device; };
+        __global__ void fill(Both both, float value = 2) { both.device[threadIdx.x] = value; }
+        template <class F> __global__ void call(F f, float* y) { y[threadIdx.x] = f(y[0]); }
         int main() {
-            float* y;
+            float x[32], *y;
             cudaMalloc(&y, 128);
-            std::vector<float> x(32);
-            copy<<<1, 32>>>(x.data(), y);
+            auto kernel = fill;
+            kernel<<<1, 32>>>({x, y}, 1.5f);
+            Both both{x, y};
+            fill<<<1, 32>>>(both);
+            float factor = 3;
+            call<<<1, 1>>>([=] __device__(float it) { return it * factor; }, y);
+            void* arguments[] = {&both, &factor};
+            cudaLaunchKernel((void*)fill, 1, 32, arguments, 0, 0);
             cudaDeviceSynchronize();
+            cudaFree(y);
         }
         """,
     )
     command = [sys.executable, "-m", "kernel_playground", "check", "--errors", path]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == FOUND, done.stdout + done.stderr
-    assert "1 finding in 1 launch" in done.stdout
-    assert "which the host has from malloc or new" in done.stdout
-    assert "cudaMemcpy" in done.stdout
+    assert "no findings in 4 launches" in done.stdout, done.stdout + done.stderr

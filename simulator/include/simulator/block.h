@@ -52,10 +52,11 @@ struct Launch {
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
     size_t body_bytes;
-    char* (*static_shared)();  // of the calling thread: where what is `__shared__` lies around
-    bool instrumented;         // for the checker
-    bool cooperative = false;  // its blocks may wait for each other: all run at once
-    dim3 cluster{0, 0, 0};     // blocks in a cluster; 0 if it has none
+    char* (*static_shared)();     // of the calling thread: where what is `__shared__` lies around
+    bool instrumented;            // for the checker
+    bool has_parameters = false;  // as the kernel declares them: `body` holds nothing else
+    bool cooperative = false;     // its blocks may wait for each other: all run at once
+    dim3 cluster{0, 0, 0};        // blocks in a cluster; 0 if it has none
     bool in_clusters() const { return cluster.x != 0; }
 };
 

@@ -131,6 +131,7 @@ struct Typed : Configured<Call> {
     Function function;
     void operator()(Parameters... parameters) {
         const Site site = function.site();
+        this->launch.has_parameters = true;
         this->start(Function::bind(site, parameters...), site);
     }
     // The kernel has defaults for those that are not given.
