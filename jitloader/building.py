@@ -187,7 +187,8 @@ def _build_in(
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
-    shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
+    told_apart = [*recipe.flags, *["for lab.check"] * recipe.check]
+    shown = f"{recipe.name} ({', '.join(told_apart)})" if told_apart else recipe.name
     told = announced(shown, recipe.target, inputs.notes, inputs.expected)
     with contextlib.nullcontext(_unheard) if apart or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"

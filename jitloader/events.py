@@ -17,7 +17,8 @@ class BuildEvent:
     """What `listeners` are told.
 
     Attributes:
-        name, target: of the kernel; the name says so of a build that lab.check asks for.
+        name, target: of the kernel; in brackets behind the name stand its flags, and whether it is
+            for lab.check.
         stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu"; and in
             brackets what of it takes long.
         seconds: since the build began.

@@ -296,8 +296,9 @@ def test_a_build_is_told_of_under_the_name_that_was_written(events):
     assert kernel.name == "00_answer"
     assert [version.digest for version in kernel.builds()] == [kernel.digest]
     kernel.instrumented()
+    load("00_answer.cu", flags=["-DX=1"])
     ended = [event.name for event in events if event.state == "done"]
-    assert ended == ["00_answer", "00_answer (for lab.check)"]
+    assert ended == ["00_answer", "00_answer (for lab.check)", "00_answer (-DX=1)"]
     with pytest.raises(AttributeError, match="kernel '00_answer' has no function 'launch'"):
         kernel.launch()
 
