@@ -120,6 +120,7 @@ def _surroundings(recipe: Recipe, cache: Cache, compilers: str, wants_cccl: bool
     parts += [sys.implementation.cache_tag, torch.__version__, machine.cpu(), platform.machine()]
     parts += [f"{name}={value}" for name, value in reading._environment().items()]
     parts += [machine.cxx(), _own_state(), str(wants_cccl and machine.cccl())]
+    parts.append(str(machine.simulated()) if recipe.target == "cpu" else "")
     if recipe.target == "cuda":
         from toolchain.tuning import this_gpu
 

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import NamedTuple
 from zlib import crc32
 
+from simulator.architectures import Architecture
 from simulator.directives import (
     ARCHITECTURE,
     DIRECTIVE,
@@ -112,6 +113,8 @@ class Load:
     external: the variables of the device that one file declares for another to define.
     macros: what puts PTX together.
     by_address: whether kernels are launched by their addresses.
+    target: the architecture that the build is for; None is compute capability 9.0 with the
+        instructions of all others.
     """
 
     device: frozenset[str] = frozenset({"__device__", "__global__"})
@@ -121,9 +124,12 @@ class Load:
     external: frozenset[str] = frozenset()
     macros: Macros = field(default_factory=Macros)
     by_address: bool = False
+    target: Architecture | None = None
 
     @classmethod
-    def of(cls, texts: Iterable[str], several: bool = False) -> Load:
+    def of(
+        cls, texts: Iterable[str], several: bool = False, target: Architecture | None = None
+    ) -> Load:
         texts = list(map(without_pragmas_in_macros, texts))
         macros = Macros.of(texts)
         declared = (_EXTERNAL.findall(blank(text)) for text in texts if several)
@@ -133,6 +139,7 @@ class Load:
             external=external,
             macros=macros,
             by_address=any(map(launches_by_address, texts)),
+            target=target,
         )
         if not any(ARCHITECTURE in text for text in texts):
             return plain
@@ -198,6 +205,7 @@ class DeviceCode:
     edits: what defines it there: from, to, what to put there.
     lines: those (from 1) on which it is defined.
     both: those that the host and the device read.
+    value: what it is.
     """
 
     def __init__(self, text: str, code: str, load: Load):
@@ -205,6 +213,7 @@ class DeviceCode:
         self.lines: set[int] = set()
         self.both: set[int] = set()
         self._text, self._code, self._load = text, code, load
+        self.value = str(load.target.number) if load.target else VALUE
         self._directives = list(directives_of(text, code))
         if not load.architecture:
             return
@@ -266,7 +275,7 @@ class DeviceCode:
         choices = self._load.choices_for(words)
         again = [*(c.forgotten() for c in choices), *(c.again() for c in choices)]
         return (
-            "\n".join([f"#define {ARCHITECTURE} {VALUE}", *again]),
+            "\n".join([f"#define {ARCHITECTURE} {self.value}", *again]),
             "\n".join([f"#undef {ARCHITECTURE}", *again]),
         )
 
@@ -294,7 +303,7 @@ class DeviceCode:
             return
         for word in re.finditer(rf"\b{ARCHITECTURE}\b", self._code[name.start(3) : directive.end]):
             start = name.start(3) + word.start()
-            self.edits.append((start, start + len(word[0]), VALUE))
+            self.edits.append((start, start + len(word[0]), self.value))
 
     def _bodies(self) -> Iterator[tuple[int, list[int], int]]:
         words = "|".join(map(re.escape, sorted(self._load.device)))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from simulator import conditions
 
 ARCHITECTURE = "__CUDA_ARCH__"
-VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
+VALUE = "900"  # of compute capability 9.0, where a build is for no other
 
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
 
@@ -84,11 +84,14 @@ def directives_of(text: str, code: str) -> Iterator[Directive]:
 # What is known of macros when the simulator's compiler reads a source: a value, or that one is
 # not defined.
 _ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
-_ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
 
 
-def dropped_lines(code: str, device_lines: set[int]) -> set[int]:
-    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
+def dropped_lines(code: str, device_lines: set[int], architecture: str = VALUE) -> set[int]:
+    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU.
+
+    architecture: what `__CUDA_ARCH__` is on the lines of the device.
+    """
+    on_the_device = {**_ON_THE_HOST, ARCHITECTURE: architecture}
     dropped: set[int] = set()
     branches: list[
         list[bool | None]
@@ -100,7 +103,7 @@ def dropped_lines(code: str, device_lines: set[int]) -> set[int]:
                 dropped.add(number)
             continue
         word, condition = directive.groups()
-        known = _ON_THE_DEVICE if number in device_lines else _ON_THE_HOST
+        known = on_the_device if number in device_lines else _ON_THE_HOST
         if word in ("if", "ifdef", "ifndef"):
             prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
             branches.append([_verdict(prefix + condition, known)])

@@ -68,7 +68,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
         text, code = expanded, blank(expanded)
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
-    assembly = list(ptx.translations(text, code, of_library, load.device))
+    assembly = list(ptx.translations(text, code, of_library, load.device, load.target))
     if not of_library:
         _refuse(code, path, device, launches, assembly)
     edits = [
@@ -494,9 +494,9 @@ def _refuse(
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = dropped_lines(code, device.lines)
+    dropped = dropped_lines(code, device.lines, device.value)
     if device.both:
-        dropped -= device.both - dropped_lines(code, device.lines | device.both)
+        dropped -= device.both - dropped_lines(code, device.lines | device.both, device.value)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:

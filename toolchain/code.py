@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 import simulator
+from simulator.architectures import Architecture
 from toolchain import machine, macros, named_files, sources
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
@@ -249,6 +250,12 @@ class Code:
         return any(cuda_ptx.is_spoken_of(self.text(path)) for path in self.files)
 
     @cached_property
+    def simulated(self) -> Architecture | None:
+        """As machine.simulated has it; None for the simulator's own sources."""
+        is_own = self.recipe.sources[0].is_relative_to(SIMULATOR)
+        return None if is_own or self.recipe.target != "cpu" else machine.simulated()
+
+    @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
         """For the C++ compiler, and for nvcc."""
         recipe = self.recipe
@@ -287,6 +294,10 @@ class Code:
                 language += [torch_headers.ALL] * all_of_it
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
+            if self.simulated:
+                number, suffix = self.simulated
+                language.append(f"-DSIMULATOR_ARCHITECTURE={number}")
+                language += [f"-DSIMULATOR_ARCHITECTURE_{suffix.upper()}"] * bool(suffix)
             simulators = simulator.compile_flags(clang, recipe.sources)
             return [*language, *simulators, *cxx, *check, *debug], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer

@@ -119,8 +119,9 @@ def compile_library(
         headers, others = [simulator.INCLUDE], []
         if code.cccl:
             texts = [code.text(path) for path in code.files]
-            headers.insert(0, cuda_ptx.write(work / "cuda_ptx", texts, code.cccl[0]))
-            others = [code.cccl[0]]
+            cccl, _ = code.cccl
+            headers.insert(0, cuda_ptx.write(work / "cuda_ptx", texts, cccl, code.simulated))
+            others = [cccl]
         screens = macros.screens(code.macros, mirror.written.values(), [*headers, *others])
         for header, text in screens.items():
             (place := work / "screens" / header).parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +300,8 @@ class _Mirror:
         # Those below SIMULATOR are written for a C++ compiler as they are.
         text_of = code.registrations.text
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
-        load = Load.of(texts.values(), several=code.several)  # of a part as of the whole
+        # Of a part as of the whole.
+        load = Load.of(texts.values(), several=code.several, target=code.simulated)
         if code.recipe.part:
             texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
         for path, written in for_the_cpu(code, texts, load, label).items():

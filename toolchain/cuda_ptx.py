@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from simulator.architectures import Architecture
+from simulator.device_code import Load
 from simulator.rewrite import rewrite
 
 _SPOKEN_OF = re.compile(r"\bptx\s*::|\b_CUDA_V(?:PTX|STD)\b")
@@ -44,20 +46,22 @@ def is_spoken_of(text: str) -> bool:
     return _SPOKEN_OF.search(text) is not None
 
 
-def write(folder: Path, texts: Iterable[str], cccl: Path) -> Path:
+def write(
+    folder: Path, texts: Iterable[str], cccl: Path, target: Architecture | None = None
+) -> Path:
     """Write <cuda/ptx> for these sources into a new folder of headers, and return it.
 
-    cccl: the folder of NVIDIA's headers.
+    cccl: the folder of NVIDIA's headers. target: as of Load.
     """
     speaking = [text for text in texts if is_spoken_of(text) or _USED_PLAINLY.search(text)]
     header = folder / "cuda/ptx"
     header.parent.mkdir(parents=True)
-    text = _text(speaking, cccl / "cuda/__ptx") if speaking else "#pragma once\n"
+    text = _text(speaking, cccl / "cuda/__ptx", target) if speaking else "#pragma once\n"
     header.write_text(text)
     return folder
 
 
-def _text(texts: list[str], ptx: Path) -> str:
+def _text(texts: list[str], ptx: Path, target: Architecture | None) -> str:
     plainly = any(map(_USED_PLAINLY.search, texts))
     name = r"\b[a-z]\w+" if plainly else r"(?<=::)\s*[a-z]\w+"
     named = {word.strip() for text in texts for word in re.findall(name, text)}
@@ -80,7 +84,8 @@ def _text(texts: list[str], ptx: Path) -> str:
         _AFTER,
     ]
     text = "".join(parts).replace("_CCCL_DEVICE", "__device__")
-    return rewrite(text, "cuda/ptx", of_library=True)
+    load = Load.of([text], target=target)
+    return rewrite(text, "cuda/ptx", load, of_library=True)
 
 
 def _functions(text: str) -> set[str]:

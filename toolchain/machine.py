@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from simulator.architectures import Architecture
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 
@@ -284,6 +285,20 @@ def architectures() -> list[str]:
         present = map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
         return sorted({f"{major}.{minor}{'a' * (major >= 9)}" for major, minor in present})
     return ["8.0", "9.0a"]
+
+
+def simulated() -> Architecture | None:
+    """The architecture that the simulator builds for; None: 9.0, with the instructions of all.
+
+    It is the one that TORCH_CUDA_ARCH_LIST names. Of several, it is the highest with "a" or "f",
+    or else, where none is below 10.0, the highest.
+    """
+    if os.environ.get("TORCH_CUDA_ARCH_LIST", "native") in ("", "native"):
+        return None
+    named = [Architecture.of(arch) for arch in architectures()]
+    all_new = min(named).number >= 1000
+    chosen = max([arch for arch in named if arch.suffix or all_new], default=None)
+    return chosen if chosen and chosen.number >= 1000 else None
 
 
 def gencode(arch: str) -> list[str]:

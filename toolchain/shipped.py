@@ -220,7 +220,7 @@ class _Shipping:
     def _cpu_part(self, code: Code) -> Part:
         folder, compiled = f"cpu/{self.name}", []
         texts = self._texts("cpu", code)
-        load = Load.of(texts.values(), several=code.several)
+        load = Load.of(texts.values(), several=code.several, target=code.simulated)
         for path, text in for_the_cpu(code, texts, load, self._place).items():
             place = f"{folder}/{self._place(path)}"
             if path in code.recipe.sources:

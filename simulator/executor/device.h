@@ -53,6 +53,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return cudaSetDevice(device); }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    return device_properties(properties, device, 900);
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    return device_attribute(value, attribute, device, 900);
+}
+
+cudaError_t device_properties(cudaDeviceProp* properties, int device, int architecture) {
     if (!properties) return record(cudaErrorInvalidValue);
     if (device != 0) return record(cudaErrorInvalidDevice);
     cudaDeviceProp& it = *properties = {};
@@ -62,19 +69,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     strcpy(it.name, "CPU (simulator)");
     it.totalGlobalMem = size_t(sysconf(_SC_PAGESIZE)) * sysconf(_SC_PHYS_PAGES);
     it.sharedMemPerBlock = default_shared;
-    it.sharedMemPerBlockOptin = most_shared;
-    it.sharedMemPerMultiprocessor = shared_per_processor;
+    const bool has_less = architecture >= 1200;  // shared memory and threads, than data centres' GPUs
+    it.sharedMemPerBlockOptin = has_less ? size_t(99) << 10 : most_shared;
+    it.sharedMemPerMultiprocessor = has_less ? size_t(100) << 10 : shared_per_processor;
     it.reservedSharedMemPerBlock = reserved_shared;
     it.totalConstMem = 64 << 10;
     it.regsPerBlock = it.regsPerMultiprocessor = 64 << 10;
     it.warpSize = warp_size;
     it.memPitch = INT_MAX;
     it.maxThreadsPerBlock = max_threads;
-    it.maxThreadsPerMultiProcessor = threads_per_processor;
-    it.maxBlocksPerMultiProcessor = blocks_per_processor;
+    it.maxThreadsPerMultiProcessor = has_less ? 1536 : threads_per_processor;
+    it.maxBlocksPerMultiProcessor = has_less ? 24 : blocks_per_processor;
     set(it.maxThreadsDim, {int(largest_block.x), int(largest_block.y), int(largest_block.z)});
     set(it.maxGridSize, {int(largest_grid.x), int(largest_grid.y), int(largest_grid.z)});
-    it.major = 9;
+    it.major = architecture / 100;
+    it.minor = architecture % 100 / 10;
     it.multiProcessorCount = watcher ? watcher->processors() : pool->cores;
     it.l2CacheSize = 1 << 20;
     it.textureAlignment = memory_alignment;
@@ -111,10 +120,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+cudaError_t device_attribute(int* value, cudaDeviceAttr attribute, int device, int architecture) {
     cudaDeviceProp it;
     if (!value) return record(cudaErrorInvalidValue);
-    if (const cudaError_t error = cudaGetDeviceProperties(&it, device)) return error;
+    if (const cudaError_t error = device_properties(&it, device, architecture)) return error;
     switch (attribute) {
 #define SIMULATOR_ATTRIBUTE(name, is) \
     case cudaDevAttr##name:           \

@@ -9,6 +9,7 @@ from functools import cache
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
+from simulator.architectures import Architecture
 from simulator.directives import directives_of
 from simulator.ptx import statement
 from simulator.ptx.instructions import RULES, SPECIAL_REGISTERS, known_like
@@ -44,19 +45,24 @@ class Translation(NamedTuple):
 
 
 def translations(
-    text: str, code: str, of_library: bool = False, device: frozenset[str] = _DEVICE
+    text: str,
+    code: str,
+    of_library: bool = False,
+    device: frozenset[str] = _DEVICE,
+    target: Architecture | None = None,
 ) -> Iterator[Translation]:
     """Of each `asm` statement of a text; `code` is the text with comments and strings blank.
 
     of_library: what is not known ends the kernel that comes to it, for most of it is never used.
     device: the words that mark a function as the device's. What is not PTX in another is assembly
         of the host, and stays as it is.
+    target: what the compiler refuses an instruction for that it does not have; None has them all.
     """
     for found in statements(text, code):
-        translator = _Translator(text, code, found)
+        translator = _Translator(text, code, found, target)
         try:
             if translator.has_branches:
-                yield _of_branches(text, code, found)
+                yield _of_branches(text, code, found, target)
             else:
                 yield translator.translation()
         except NotPtx as error:
@@ -72,7 +78,9 @@ def translations(
                 yield Translation(found.start, found.end, [], frozenset(), refused)
 
 
-def _of_branches(text: str, code: str, found: Statement) -> Translation:
+def _of_branches(
+    text: str, code: str, found: Statement, target: Architecture | None
+) -> Translation:
     """A statement with directives in it, as one statement for each of their branches."""
     start, end = found.start, found.end
     headers: set[str] = set()
@@ -82,7 +90,7 @@ def _of_branches(text: str, code: str, found: Statement) -> Translation:
         directives = [d for d in directives if d.word in ("if", "elif", "else", "endif")]
         if not directives:
             (only,) = [each for each in statements(text, code) if each.start == start]
-            translator = _Translator(text, code, only)
+            translator = _Translator(text, code, only, target)
             try:
                 result = translator.translation()
             except NotPtx as error:
@@ -155,6 +163,23 @@ def _is_of_host(code: str, position: int, device: frozenset[str]) -> bool:
     of_functions = [head for head in heads if ")" in head]
     words = {word for head in heads for word in re.findall(r"\w+", head)}
     return bool(of_functions) and not words & (device | {"define"})
+
+
+_LEFT_OUT = r"\b(?:__global__|template|static|\w*inline\w*|constexpr|struct|class)\b"
+
+
+def _may_be_left_out(code: str, position: int) -> bool:
+    """Whether that is in a function that a compiler leaves out of its output where nothing calls
+    it, as nvcc leaves out every `__device__` function."""
+    depth, reach = 0, position
+    while (reach := max(code.rfind("{", 0, reach), code.rfind("}", 0, reach))) >= 0:
+        depth += 1 if code[reach] == "}" else -1
+        if depth < 0:
+            depth = 0
+            head = re.search(r"[^;{}]*$", code[:reach])[0]
+            if re.search(_LEFT_OUT, head):
+                return True
+    return False
 
 
 def _is_in_macro(text: str, position: int) -> bool:
@@ -230,8 +255,8 @@ def _moves(order: tuple[str, ...], seen: set[tuple[str, ...]]) -> Iterator[tuple
 
 
 class _Translator:
-    def __init__(self, text: str, code: str, found: Statement):
-        self._text, self._code, self._found = text, code, found
+    def __init__(self, text: str, code: str, found: Statement, target: Architecture | None):
+        self._text, self._code, self._found, self._target = text, code, found, target
         self._headers = {"values.h"}
         self._in_place: set[int] = set()  # outputs that instructions write where they are
         self._located: set[int] = set()  # inputs of which an instruction wants to know the place
@@ -255,6 +280,7 @@ class _Translator:
             self._step(step, tuple(mnemonics[index + 1 :]))
             for index, step in enumerate(block.steps)
         )
+        body = self._refusal(block) + body
         return Translation(
             found.start, found.end, self._edits(block, body), frozenset(self._headers), None
         )
@@ -265,10 +291,22 @@ class _Translator:
 
     def error_of_instances(self, message: str) -> Translation:
         """What the compiler takes in a template, but refuses in what it makes of one."""
+        return self._instead(self._error(message))
+
+    def _error(self, message: str) -> str:
+        """A call that the compiler refuses where it is not within what is never used."""
         name = f"simulator_unknown_{self._found.start}"
-        return self._instead(
-            f'extern void {name}() __attribute__((error("{_quoted(message)}"))); {name}();'
-        )
+        return f'extern void {name}() __attribute__((error("{_quoted(message)}"))); {name}(); '
+
+    def _refusal(self, block: Block) -> str:
+        for step in block.steps:
+            if self._target and isinstance(step, Instruction):
+                lacks = self._target.lacks(step.mnemonic, len(step.operands))
+                if lacks and _may_be_left_out(self._code, self._found.start):
+                    return self._error(lacks)
+                if lacks:
+                    return f'::simulator::ptx::unknown("{lacks}"); '
+        return ""
 
     def _instead(self, code: str) -> Translation:
         found = self._found

@@ -82,8 +82,20 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags);
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t device_attribute(int* value, cudaDeviceAttr attribute, int device, int architecture);
+cudaError_t device_properties(cudaDeviceProp* properties, int device, int architecture);
+#if defined(SIMULATOR_ARCHITECTURE) && SIMULATOR_ARCHITECTURE != 900
+// A build for another architecture sees a device of that one.
+static inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    return device_attribute(value, attribute, device, SIMULATOR_ARCHITECTURE);
+}
+static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    return device_properties(properties, device, SIMULATOR_ARCHITECTURE);
+}
+#else
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+#endif
 cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp* wanted);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceFlags(unsigned* flags);
@@ -231,6 +243,10 @@ cudaError_t cudaGetSymbolSize(size_t* bytes, const T&) {
 
 template <class T>
 cudaError_t cudaFuncSetAttribute(T* function, cudaFuncAttribute attribute, int value) {
+    cudaDeviceProp it;
+    const bool is_shared = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize;
+    if (is_shared && !cudaGetDeviceProperties(&it, 0) && value > int(it.sharedMemPerBlockOptin))
+        value = -1;  // which is refused, too
     return set_attribute((const void*)function, attribute, value);
 }
 template <class T>
