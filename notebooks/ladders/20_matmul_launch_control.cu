@@ -1,9 +1,9 @@
-// Rung 3: c = a @ b.T by tcgen05, with cluster launch control. The grid has a block for each tile;
-// a block that runs takes over tiles whose blocks have not begun, one after the other, so that no
-// multiprocessor idles while tiles are left, whatever else runs on the GPU.
+// Rung 3: c = a @ b.T with tcgen05, warp-specialised, with cluster launch control (CLC). The grid
+// has one block per tile. A running block cancels blocks that have not started and computes their
+// tiles, so that no multiprocessor idles while tiles are left, whatever else runs on the GPU.
 // a [m, k], b [n, k] bfloat16, c [m, n] float32; m is a multiple of 128, n of 256, k of 64.
 //
-// Flaw: each block fetches all of its tiles of a and b, though its neighbours fetch the same.
+// Flaw: neighbouring blocks load the same tiles of a and b, each for itself.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -11,32 +11,34 @@
 
 namespace {
 
-constexpr int kRows = 128, kColumns = 256, kStep = 64, kStages = 4, kAccumulators = 2;
-constexpr int kAnswers = 3;  // of the scheduler, at most, that somebody has still to read
-// The epilogue comes first: warp w of a warpgroup reaches lanes 32 w to 32 w + 31.
-constexpr int kEpilogue = 128, kProducer = 128, kMultiplier = 160, kScheduler = 192, kThreads = 224;
-constexpr int kReaders = kEpilogue + 3;  // of each answer
+constexpr int kTileM = 128, kTileN = 256, kTileK = 64, kStages = 4, kAccumulators = 2;
+constexpr int kClcStages = 3;  // responses that are requested or still being read
+// The epilogue warpgroup comes first: warp w of a warpgroup can access lanes 32 w to 32 w + 31.
+constexpr int kEpilogueThreads = 128, kProducerThread = 128, kMmaThread = 160,
+              kSchedulerThread = 192, kThreads = 224;
+constexpr int kClcConsumers = kEpilogueThreads + 3;  // threads that read each response
 
 struct Stage {
-    __nv_bfloat16 a[kRows * kStep], b[kColumns * kStep];
+    __nv_bfloat16 a[kTileM * kTileK], b[kTileN * kTileK];
 };
 struct Shared {
     Stage stages[kStages];
     uint64_t full[kStages], empty[kStages];
-    uint64_t filled[kAccumulators], drained[kAccumulators];
-    alignas(16) uint4 answers[kAnswers];
-    uint64_t answered[kAnswers], read[kAnswers];
-    uint32_t accumulators;  // their address in tensor memory: all of its 512 columns
+    uint64_t tmem_full[kAccumulators], tmem_empty[kAccumulators];
+    alignas(16) uint4 clc_responses[kClcStages];
+    uint64_t clc_full[kClcStages], clc_empty[kClcStages];
+    uint32_t accumulators;  // their tensor memory address; they take all 512 columns
 };
-constexpr int kSharedBytes = sizeof(Shared) + 1024;  // aligned to 1024 bytes by the kernel
+constexpr int kSharedBytes = sizeof(Shared) + 1024;  // the kernel aligns it to 1024 bytes
 
-__device__ uint32_t address(const void* shared) {
+__device__ uint32_t smem_address(const void* shared) {
     return uint32_t(__cvta_generic_to_shared(shared));
 }
 
-__device__ void init(uint64_t* barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals)
-                 : "memory");
+__device__ void init_barrier(uint64_t* barrier, int arrivals) {
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(arrivals)
+        : "memory");
 }
 
 __device__ void wait(uint64_t* barrier, int parity) {
@@ -46,119 +48,124 @@ __device__ void wait(uint64_t* barrier, int parity) {
         "again:\n"
         "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
         "@!ended bra again;\n"
-        "}" ::"r"(address(barrier)),
+        "}" ::"r"(smem_address(barrier)),
         "r"(parity)
         : "memory");
 }
 
 __device__ void arrive(uint64_t* barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier))
+                 : "memory");
 }
 
 __device__ void expect_bytes(uint64_t* barrier, int bytes) {
     asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes)
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)),
+        "r"(bytes)
         : "memory");
 }
 
-__device__ void fetch(void* to, const CUtensorMap& map, int column, int row, uint64_t* barrier) {
+__device__ void tma_load(void* to, const CUtensorMap& map, int column, int row, uint64_t* barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
-        "l"(&map), "r"(column), "r"(row), "r"(address(barrier))
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(smem_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(smem_address(barrier))
         : "memory");
 }
 
-// Rows of 128 bytes in the 128-byte swizzle, eight of them every 1024 bytes.
-__device__ uint64_t descriptor(const __nv_bfloat16* tile) {
-    return uint64_t(address(tile) >> 4 & 0x3fff) | uint64_t(1024 >> 4) << 32 | 1ull << 46 |
+// Shared memory descriptor: K-major, 128-byte swizzle, 1024 bytes from 8 rows to the next 8.
+__device__ uint64_t smem_descriptor(const __nv_bfloat16* tile) {
+    return uint64_t(smem_address(tile) >> 4 & 0x3fff) | uint64_t(1024 >> 4) << 32 | 1ull << 46 |
            2ull << 61;
 }
 
-// Types of D (float32), A and B (bfloat16), both with k in rows; N / 8, M / 16.
-constexpr uint32_t kInstruction = 1 << 4 | 1 << 7 | 1 << 10 | kColumns / 8 << 17 | kRows / 16 << 24;
+// Instruction descriptor: D float32, A and B bfloat16, both K-major; N / 8 and M / 16.
+constexpr uint32_t kInstructionDescriptor =
+    1 << 4 | 1 << 7 | 1 << 10 | kTileN / 8 << 17 | kTileM / 16 << 24;
 
-// 128 rows of a by 128 rows of b, over 16 of k: written to the accumulator, or added.
-__device__ void multiply(uint32_t accumulator, uint64_t a, uint64_t b, bool adds) {
+// Multiplies 128 x 16 elements of a by 256 x 16 of b; overwrites or adds to the accumulator.
+__device__ void mma(uint32_t accumulator, uint64_t a, uint64_t b, bool accumulate) {
     asm volatile(
         "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, adds;\n"
+        ".reg .pred accumulate;\n"
+        "setp.ne.b32 accumulate, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, accumulate;\n"
         "}" ::"r"(accumulator),
-        "l"(a), "l"(b), "r"(kInstruction), "r"(int(adds))
+        "l"(a), "l"(b), "r"(kInstructionDescriptor), "r"(int(accumulate))
         : "memory");
 }
 
-// The barrier gets one arrival when all products so far are done.
+// Arrives once at the barrier when all MMAs issued so far are complete.
 __device__ void commit(uint64_t* barrier) {
     asm volatile(
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
-            address(barrier))
+            smem_address(barrier))
         : "memory");
 }
 
 #define EIGHT(f, i) f(i), f(i + 1), f(i + 2), f(i + 3), f(i + 4), f(i + 5), f(i + 6), f(i + 7)
-#define SUM(i) "=f"(sums[i])
+#define VALUE(i) "=f"(values[i])
 
-// 32 columns of the thread's row.
-__device__ void load(float (&sums)[32], uint32_t from) {
+// Loads 32 columns of the thread's row of an accumulator.
+__device__ void tmem_load(float (&values)[32], uint32_t from) {
     asm volatile(
         "tcgen05.ld.sync.aligned.32x32b.x32.b32 "
         "{%0,  %1,  %2,  %3,  %4,  %5,  %6,  %7,  %8,  %9,  %10, %11, %12, %13, %14, %15, "
         " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];"
-        : EIGHT(SUM, 0), EIGHT(SUM, 8), EIGHT(SUM, 16), EIGHT(SUM, 24)
+        : EIGHT(VALUE, 0), EIGHT(VALUE, 8), EIGHT(VALUE, 16), EIGHT(VALUE, 24)
         : "r"(from));
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
 }
 
-// Which of several, and how often all have been used: its parity is what a wait asks for.
-template <int count>
-struct Turn {
-    int i = 0, round = 0;
-    __device__ void next() {
-        if (++i == count) i = 0, round++;
+// The current stage of a pipeline, and the phase of its barriers. A consumer waits for `phase`, a
+// producer for the other one.
+template <int kCount>
+struct PipelineState {
+    int index = 0, phase = 0;
+    __device__ void advance() {
+        if (++index == kCount) index = 0, phase ^= 1;
     }
 };
 
-// Which block's tile is next: a block that had not begun, and never does.
+// A tile of c, by the index of the block that it was launched for.
 struct Tile {
     int row, column;
 };
 
-// Asks for a block that has not begun. The answer comes as a copy of 16 bytes does.
-__device__ void ask(uint4* answer, uint64_t* barrier) {
+// Requests the cancellation of a block that has not started. The 16-byte response completes on
+// the barrier as a bulk copy does.
+__device__ void try_cancel(uint4* response, uint64_t* barrier) {
     asm volatile(
         "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 "
-        "[%0], [%1];" ::"r"(address(answer)),
-        "r"(address(barrier))
+        "[%0], [%1];" ::"r"(smem_address(response)),
+        "r"(smem_address(barrier))
         : "memory");
 }
 
-// The next tile; false if no block is left. All readers come here for each answer.
-__device__ bool next(Shared& shared, Turn<kAnswers>& turn, Tile& tile) {
-    wait(&shared.answered[turn.i], turn.round % 2);
-    int is_there;
+// Waits for a response and reads the next tile from it; false if no block was left to cancel.
+__device__ bool next_tile(Shared& shared, PipelineState<kClcStages>& clc, Tile& tile) {
+    wait(&shared.clc_full[clc.index], clc.phase);
+    int is_canceled;
     asm volatile(
         "{\n"
-        ".reg .pred is_canceled;\n"
-        ".reg .b128 answer;\n"
-        "ld.shared.b128 answer, [%3];\n"
-        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 is_canceled, answer;\n"
-        "selp.s32 %0, 1, 0, is_canceled;\n"
+        ".reg .pred canceled;\n"
+        ".reg .b128 response;\n"
+        "ld.shared.b128 response, [%3];\n"
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 canceled, response;\n"
+        "selp.s32 %0, 1, 0, canceled;\n"
         "mov.b32 %1, 0;\n"
         "mov.b32 %2, 0;\n"
-        "@is_canceled clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 "
-        "{%1, %2, _, _}, answer;\n"
+        "@canceled clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 "
+        "{%1, %2, _, _}, response;\n"
         "}"
-        : "=r"(is_there), "=r"(tile.column), "=r"(tile.row)
-        : "r"(address(&shared.answers[turn.i]))
+        : "=r"(is_canceled), "=r"(tile.column), "=r"(tile.row)
+        : "r"(smem_address(&shared.clc_responses[clc.index]))
         : "memory");
-    // Reads of the answer come before the next one, which another proxy writes.
+    // Order this read before the next response, which the async proxy writes.
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    arrive(&shared.read[turn.i]);
-    turn.next();
-    return is_there;
+    arrive(&shared.clc_empty[clc.index]);
+    clc.advance();
+    return is_canceled;
 }
 
 __global__ void __launch_bounds__(kThreads) matmul_launch_control_kernel(
@@ -167,25 +174,25 @@ __global__ void __launch_bounds__(kThreads) matmul_launch_control_kernel(
     extern __shared__ char memory[];
     Shared& shared =
         *reinterpret_cast<Shared*>((reinterpret_cast<uintptr_t>(memory) + 1023) / 1024 * 1024);
-    const int steps = k / kStep;
+    const int k_tiles = k / kTileK;
 
     if (threadIdx.x < 32)
         asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
-                         address(&shared.accumulators)),
-                     "r"(kAccumulators * kColumns)
+                         smem_address(&shared.accumulators)),
+                     "r"(kAccumulators * kTileN)
                      : "memory");
     if (threadIdx.x == 0) {
         for (int i = 0; i < kStages; i++) {
-            init(&shared.full[i], 1);
-            init(&shared.empty[i], 1);
+            init_barrier(&shared.full[i], 1);
+            init_barrier(&shared.empty[i], 1);
         }
         for (int i = 0; i < kAccumulators; i++) {
-            init(&shared.filled[i], 1);
-            init(&shared.drained[i], kEpilogue);
+            init_barrier(&shared.tmem_full[i], 1);
+            init_barrier(&shared.tmem_empty[i], kEpilogueThreads);
         }
-        for (int i = 0; i < kAnswers; i++) {
-            init(&shared.answered[i], 1);
-            init(&shared.read[i], kReaders);
+        for (int i = 0; i < kClcStages; i++) {
+            init_barrier(&shared.clc_full[i], 1);
+            init_barrier(&shared.clc_empty[i], kClcConsumers);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -193,84 +200,87 @@ __global__ void __launch_bounds__(kThreads) matmul_launch_control_kernel(
     __syncthreads();
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
     const uint32_t accumulators = shared.accumulators;
-    Turn<kStages> stage;
-    Turn<kAccumulators> use;
-    Turn<kAnswers> answer;
+    PipelineState<kStages> stage;
+    PipelineState<kAccumulators> accumulator;
+    PipelineState<kClcStages> clc;
     Tile tile{int(blockIdx.y), int(blockIdx.x)};
 
-    if (threadIdx.x == kProducer) {
+    if (threadIdx.x == kProducerThread) {
         do
-            for (int step = 0; step < steps; step++, stage.next()) {
-                Stage& to = shared.stages[stage.i];
-                uint64_t* const full = &shared.full[stage.i];
-                wait(&shared.empty[stage.i], (stage.round + 1) % 2);
+            for (int k_tile = 0; k_tile < k_tiles; k_tile++, stage.advance()) {
+                Stage& to = shared.stages[stage.index];
+                uint64_t* const full = &shared.full[stage.index];
+                wait(&shared.empty[stage.index], stage.phase ^ 1);
                 expect_bytes(full, sizeof(Stage));
-                fetch(to.a, map_a, step * kStep, tile.row * kRows, full);
-                fetch(to.b, map_b, step * kStep, tile.column * kColumns, full);
+                tma_load(to.a, map_a, k_tile * kTileK, tile.row * kTileM, full);
+                tma_load(to.b, map_b, k_tile * kTileK, tile.column * kTileN, full);
             }
-        while (next(shared, answer, tile));
-    } else if (threadIdx.x == kMultiplier) {
+        while (next_tile(shared, clc, tile));
+    } else if (threadIdx.x == kMmaThread) {
         do {
-            wait(&shared.drained[use.i], (use.round + 1) % 2);
+            wait(&shared.tmem_empty[accumulator.index], accumulator.phase ^ 1);
             asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
-            for (int step = 0; step < steps; step++, stage.next()) {
-                wait(&shared.full[stage.i], stage.round % 2);
-                const uint64_t a = descriptor(shared.stages[stage.i].a);
-                const uint64_t b = descriptor(shared.stages[stage.i].b);
-                for (int at = 0; at < kStep / 16; at++)  // 16 of k are 32 bytes: two units of 16
-                    multiply(accumulators + use.i * kColumns, a + at * 2, b + at * 2, step || at);
-                commit(&shared.empty[stage.i]);
+            for (int k_tile = 0; k_tile < k_tiles; k_tile++, stage.advance()) {
+                wait(&shared.full[stage.index], stage.phase);
+                const uint64_t a = smem_descriptor(shared.stages[stage.index].a);
+                const uint64_t b = smem_descriptor(shared.stages[stage.index].b);
+                // A K of 16 is 32 bytes, two units of a descriptor's address.
+                for (int k_block = 0; k_block < kTileK / 16; k_block++)
+                    mma(accumulators + accumulator.index * kTileN, a + k_block * 2, b + k_block * 2,
+                        k_tile || k_block);
+                commit(&shared.empty[stage.index]);
             }
-            commit(&shared.filled[use.i]);
-            use.next();
-        } while (next(shared, answer, tile));
-    } else if (threadIdx.x == kScheduler) {
-        Turn<kAnswers> asked;
+            commit(&shared.tmem_full[accumulator.index]);
+            accumulator.advance();
+        } while (next_tile(shared, clc, tile));
+    } else if (threadIdx.x == kSchedulerThread) {
+        PipelineState<kClcStages> request;
         do {
-            wait(&shared.read[asked.i], (asked.round + 1) % 2);
-            expect_bytes(&shared.answered[asked.i], sizeof(uint4));
-            ask(&shared.answers[asked.i], &shared.answered[asked.i]);
-            asked.next();
-        } while (next(shared, answer, tile));
-    } else if (threadIdx.x < kEpilogue) {
+            wait(&shared.clc_empty[request.index], request.phase ^ 1);
+            expect_bytes(&shared.clc_full[request.index], sizeof(uint4));
+            try_cancel(&shared.clc_responses[request.index], &shared.clc_full[request.index]);
+            request.advance();
+        } while (next_tile(shared, clc, tile));
+    } else if (threadIdx.x < kEpilogueThreads) {
         do {
-            wait(&shared.filled[use.i], use.round % 2);
+            wait(&shared.tmem_full[accumulator.index], accumulator.phase);
             asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
             float* const row =
-                &c[size_t(tile.row * kRows + threadIdx.x) * n + tile.column * kColumns];
-#pragma unroll 1  // unrolled, it spills
-            for (int column = 0; column < kColumns; column += 32) {
-                float sums[32];
-                load(
-                    sums, accumulators + use.i * kColumns + (threadIdx.x / 32 * 32 << 16) + column);
+                &c[size_t(tile.row * kTileM + threadIdx.x) * n + tile.column * kTileN];
+#pragma unroll 1  // unrolling spills registers
+            for (int column = 0; column < kTileN; column += 32) {
+                float values[32];
+                tmem_load(values, accumulators + accumulator.index * kTileN +
+                                      (threadIdx.x / 32 * 32 << 16) + column);
 #pragma unroll
                 for (int i = 0; i < 32; i += 4)
                     *reinterpret_cast<float4*>(&row[column + i]) =
-                        make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+                        make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
             }
             asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
-            arrive(&shared.drained[use.i]);
-            use.next();
-        } while (next(shared, answer, tile));
+            arrive(&shared.tmem_empty[accumulator.index]);
+            accumulator.advance();
+        } while (next_tile(shared, clc, tile));
     }
     __syncthreads();
     if (threadIdx.x < 32)
         asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(accumulators),
-                     "r"(kAccumulators * kColumns));
+                     "r"(kAccumulators * kTileN));
 }
 
-// Of a matrix in boxes of kStep columns.
-CUresult encode(CUtensorMap* map, const __nv_bfloat16* matrix, int rows, int k, int rows_of_box) {
+// The TMA descriptor of a matrix, for boxes of `box_rows` rows and kTileK columns.
+CUresult make_tensor_map(CUtensorMap* map, const __nv_bfloat16* matrix, int rows, int k,
+                         int box_rows) {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
     cudaGetDriverEntryPointByVersion(
         "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
     if (!function) return CUDA_ERROR_NOT_FOUND;
     const cuuint64_t extents[] = {cuuint64_t(k), cuuint64_t(rows)}, strides[] = {2ull * k};
-    const cuuint32_t box[] = {kStep, cuuint32_t(rows_of_box)}, steps[] = {1, 1};
+    const cuuint32_t box[] = {kTileK, cuuint32_t(box_rows)}, element_strides[] = {1, 1};
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
         map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<__nv_bfloat16*>(matrix), extents,
-        strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
@@ -279,11 +289,11 @@ CUresult encode(CUtensorMap* map, const __nv_bfloat16* matrix, int rows, int k, 
 extern "C" cudaError_t matmul_launch_control(const __nv_bfloat16* a, const __nv_bfloat16* b,
                                              float* c, int m, int n, int k) {
     CUtensorMap map_a, map_b;
-    if (encode(&map_a, a, m, k, kRows) || encode(&map_b, b, n, k, kColumns))
+    if (make_tensor_map(&map_a, a, m, k, kTileM) || make_tensor_map(&map_b, b, n, k, kTileN))
         return cudaErrorInvalidValue;
     cudaFuncSetAttribute(
         matmul_launch_control_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-    matmul_launch_control_kernel<<<dim3(n / kColumns, m / kRows), kThreads, kSharedBytes>>>(
+    matmul_launch_control_kernel<<<dim3(n / kTileN, m / kTileM), kThreads, kSharedBytes>>>(
         map_a, map_b, c, n, k);
     return cudaGetLastError();
 }

@@ -55,18 +55,18 @@ def test_a_rung_compiles_for_a_gpu_without_spills(file):
 # finding that tells of it.
 FENCE = ('asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");', "")
 SWIZZLE = ("2ull << 61", "4ull << 61")
-LATER = ("use.round % 2", "(use.round + 1) % 2")
+LATER = ("accumulator.phase", "accumulator.phase ^ 1")
 PHASES = {"deadlock", "tensor memory in use"}
 
 
 def mistakes(rung):
-    filled = "wait(&shared.filled[use.i], use.round % 2);"
+    filled = "wait(&shared.tmem_full[accumulator.index], accumulator.phase);"
     if rung is ATTENTION:
-        fence = ("__device__ void softmax", "after();", "")
+        fence = ("__device__ void softmax", "fence_after_sync();", "")
         phase = (
             "__device__ void softmax",
-            "scored[tile], step % 2",
-            "scored[tile], (step + 1) % 2",
+            "s_full[tile], step % 2",
+            "s_full[tile], (step + 1) % 2",
         )
     elif rung is RUNGS[0]:
         fence = ("wait(&shared.done, 0);", *FENCE)
