@@ -33,6 +33,7 @@ own ops:
     lab.source(kernel, "forward_naive")                                # from its file, in colours
     lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
     lab.plot_access({"pattern": reads}, threads=8, steps=4)            # who reads what
+    lab.plot_tensor_access("16x256b.x1"), lab.plot_accumulator(128), lab.plot_scales(4)
     lab.plot_lines({"loss": losses}, title=..., xlabel=..., ylabel=...)  # what a cell computed
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     @lab.op(backward=softplus_grad)                                    # an op with a gradient
@@ -99,10 +100,13 @@ _HOMES = {
     "op": "custom_ops.op",
     "load_ipython_extension": "notebook.extension",
     "plot_access": "figure.access",
+    "plot_accumulator": "figure.tensor_memory",
     "plot_bandwidth": "figure.plots",
     "plot_calls": "figure.calls",
     "plot_error": "figure.plots",
     "plot_lines": "figure.lines",
+    "plot_scales": "figure.tensor_memory",
+    "plot_tensor_access": "figure.tensor_memory",
     "plot_time": "figure.plots",
     "plot_versions": "figure.plots",
     "predict": "predictor.run",

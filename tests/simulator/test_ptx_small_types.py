@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import jitload
+from lab.figure.tensor_memory import scale_place
 from tests.simulator.test_ptx_tcgen05 import START, descriptor
 from tests.simulator.test_ptx_wgmma import Layout, prepared
 
@@ -380,10 +381,9 @@ def test_tensor_memory_multiplies(of_tensors, product, types, swizzle):
             for rows, first, byte in ((128, SCALES_A_AT, byte_a), (N, SCALES_B_AT, byte_b)):
                 scales = random_scales((rows,), style, generator)
                 words = scales.view(torch.int32)[:, 0]
-                for row in range(
-                    0, rows, 32
-                ):  # lane by lane, as tcgen05.cp.32x128b.warpx4 puts them
-                    memory[:, first + row // 32] = words[row : row + 32].repeat(4)
+                for row in range(rows):
+                    at = scale_place(row, 0)
+                    memory[at.lane :: 32, first + at.column] = words[row]
                 part = scales[:, byte : byte + count].contiguous()
                 given.append(part.view(SCALE_TYPES[scale])[None])
         wanted = outer(truth, typed(a, of_a)[None], typed(b, of_b)[None], c[None], *given)[0]

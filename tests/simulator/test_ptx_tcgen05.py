@@ -1,7 +1,7 @@
 """tcgen05: tensor memory, what warps load and store there, and products that are summed there.
 
-The places are those that the figures of the PTX manual show, in plain Python; matrices are laid out
-as for wgmma. On a GPU of compute capability 10.0 the same tests run there.
+The places are those that `lab` draws, after the figures of the PTX manual; matrices are laid out as
+for wgmma. On a GPU of compute capability 10.0 the same tests run there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import jitload
+from lab.figure.tensor_memory import accumulator_place, register_place, scale_place
 from tests.helpers.tensor_cores import KINDS, random_word, summed
 from tests.simulator.test_ptx_wgmma import TORCH, Layout, integers, junk, put, tensor_of
 
@@ -88,22 +89,6 @@ class Access(NamedTuple):
     @property
     def count(self) -> int:
         return self.repetitions * {"16x128b": 2, "16x256b": 4}.get(self.shape, 1)
-
-    def place(self, thread: int, i: int, split: int) -> tuple[int, int]:
-        """The lane and the column of a thread's register, of 32 threads; packed ones are pairs."""
-        if self.shape == "32x32b":
-            return thread, i
-        if self.shape == "16x32bx2":
-            return thread % 16, i + split * (thread // 16)
-        width = {"16x64b": 2, "16x128b": 4, "16x256b": 8}[self.shape]
-        repetition, r = divmod(i, {2: 1, 4: 2, 8: 4}[width])
-        # Rows of 64 bits are of two threads, 0 and 1, then 4 and 5: between are those 8 further on.
-        row, column = {
-            2: (thread // 4 + 8 * (thread % 4 // 2), thread % 2),
-            4: (thread // 4 + 8 * r, thread % 4),
-            8: (thread // 4 + 8 * (r // 2), thread % 4 * 2 + r % 2),
-        }[width]
-        return row, repetition * width + column
 
 
 ACCESSES = [
@@ -444,7 +429,7 @@ def test_a_warp_loads_and_stores(accesses, target, it, loads):
     expected_image, expected_words = image.clone(), words.clone()
     for thread in range(LANES):
         for i in range(it.count):
-            lane, column = it.place(thread % 32, i, SPLIT // (2 if it.packs else 1))
+            lane, column = register_place(it.shape, thread % 32, i, SPLIT // (2 if it.packs else 1))
             row, word = thread // 32 * 32 + half + lane, int(words[thread, i])
             if it.packs:
                 low, high = (int(x) & 0xFFFF for x in image[row, 2 * column : 2 * column + 2])
@@ -507,8 +492,7 @@ class Product(NamedTuple):
 
 
 def lane_of(m: int, row: int) -> int:
-    """128 rows are the lanes; 64 are the first halves of each 32."""
-    return row if m == 128 else row // 16 * 32 + row % 16
+    return accumulator_place(m, 8, row, 0).lane
 
 
 def descriptor(
@@ -673,16 +657,9 @@ def test_a_pair_of_blocks(library, target, m):
         put(image, start, b[block * n // 2 : (block + 1) * n // 2], of, 1)
         images.append(image)
 
-    def places(row: int) -> list[tuple[int, int, slice]]:
-        """Lane, column, and which columns of D: of 64 rows the second half is 64 lanes on."""
-        if m == 256:
-            return [(row, 0, slice(0, n))]
-        return [(row, 0, slice(0, n // 2)), (row + 64, 0, slice(n // 2, n))]
-
-    for i in range(m):
-        for lane, column, part in places(i % rows):
-            words = words_of(c[i, part].contiguous())
-            d[i // rows, lane, column : column + len(words)] = words
+    places = [[accumulator_place(m, n, i, j, cta_group=2) for j in range(n)] for i in range(m)]
+    places = torch.tensor(places).movedim(-1, 0)  # block, lane and column of each element
+    d[tuple(places)] = words_of(c)
     it = Product(m, n, "f32", "bf16", "bf16")
     steps = [descriptor(of, rows, 1, 0, 0), descriptor(of, n // 2, 1, 0, start)]
     disabled = [0, 0, 0, 0, 0, 1 << 5, 0, 0]  # lane 37 of the second block
@@ -694,13 +671,9 @@ def test_a_pair_of_blocks(library, target, m):
     )  # fmt: skip
     got = got.cpu()
     expected = c.double() + a.double() @ b.double().t()
-    for i in range(m):
-        for lane, column, part in places(i % rows):
-            want = expected[i, part].float()
-            if (i // rows, lane) == (1, 37):
-                want = c[i, part]
-            found = got[i // rows, lane, column : column + len(want)].contiguous()
-            assert torch.equal(found.view(torch.float32), want), (i, lane)
+    is_disabled = (places[0] == 1) & (places[1] == 37)
+    found = got[tuple(places)].view(torch.float32)
+    assert torch.equal(found, torch.where(is_disabled, c, expected.float()))
 
 
 COPIES = {
@@ -729,6 +702,11 @@ def test_copies_from_shared_memory(library, target, which):
         image.view(torch.int32).to(target), 1024, descriptor(of, rows, 1, 0, 0), which, got
     )
     assert torch.equal(got.cpu(), expected)
+    if which == 4:  # what scale factors are copied with
+        tile, copied = image[: 128 * 4], got.cpu().view(torch.uint8).view(LANES, 16, 4)
+        for row, k in itertools.product(range(128), range(4)):
+            at = scale_place(row, k)
+            assert (copied[at.lane :: 32, 4 + at.column, at.byte] == tile[at.offset]).all()
 
 
 def test_a_shift_moves_32_bytes_to_the_next_lane(library, target):
