@@ -1,6 +1,7 @@
 """Run the chapters and keep their outputs: python notebooks/publish.py [CHAPTER ...]
 
-The outputs that are committed are a GPU's, so publishing asks for one. It needs nbclient and
+The outputs that are committed are a GPU's, so publishing asks for one, unless all code cells of the
+chapters have the tag `simulator` (simulated.py). It needs nbclient and
 ipykernel, and no install of the project. Each chapter is written back tidy: no timestamps, no
 counts, no widget state, no editor's metadata, no path of this machine.
 
@@ -54,6 +55,10 @@ METADATA = {
 NOTE = (
     "*The outputs in this notebook were made on a GPU ({}). A cell that you run shows what your"
     " machine gives: without a GPU, what the simulator does.*"
+)
+NOTE_SIMULATED = (
+    "*The outputs in this notebook were made by the simulator, without a GPU. No time in it was"
+    " measured.*"
 )
 
 
@@ -155,7 +160,9 @@ def problems_of(path: Path) -> list[str]:
         )
     if twice := sorted({name for name in ids if ids.count(name) > 1}):
         found.append(f"several cells have the id {', '.join(twice)}")
-    publishing = f"on a machine with a GPU, python notebooks/publish.py {shown(path)}"
+    publishing = f"python notebooks/publish.py {shown(path)}"
+    if not simulated.is_whole(notebook):
+        publishing = f"on a machine with a GPU, {publishing}"
     made = notebook.metadata.get(OUTPUTS)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not made:
@@ -239,6 +246,17 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, *, timeout: float | N
     client.execute(env={**os.environ, "PYTHONPATH": path})
 
 
+def run(notebook: nbformat.NotebookNode, folder: Path, machine: str | None) -> None:
+    """Run a chapter in `folder` to publish it. machine: the GPU's name."""
+    noted = {"code": code_digest(notebook)}
+    if not simulated.is_whole(notebook):
+        execute(notebook, folder)
+        noted["machine"] = machine
+    notebook.metadata[OUTPUTS] = noted
+    with tempfile.TemporaryDirectory() as empty:
+        simulated.renew(notebook, lambda alone: execute(alone, Path(empty)))
+
+
 def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A copy of `notebook` in which only what a reader wrote or sees is left."""
     text = json.dumps(notebook)
@@ -253,12 +271,12 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 def with_note(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """The notebook, whose first cell says at its end whose the published outputs are."""
-    machine = notebook.metadata.get(OUTPUTS, {}).get("machine")
-    if machine and notebook.cells and notebook.cells[0].cell_type == "markdown":
-        first = notebook.cells[0]
-        before, _, after = (re.escape(part) for part in NOTE.partition("{}"))
-        rest = re.sub(rf"\n\n{before}.*{after}$", "", first.source)
-        first.source = f"{rest}\n\n{NOTE.format(machine)}"
+    published = notebook.metadata.get(OUTPUTS)
+    if published and notebook.cells and notebook.cells[0].cell_type == "markdown":
+        first, machine = notebook.cells[0], published.get("machine")
+        note = NOTE.format(machine) if machine else NOTE_SIMULATED
+        rest = re.sub(r"\n\n\*The outputs in this notebook were made .*\*$", "", first.source)
+        first.source = f"{rest}\n\n{note}"
     return notebook
 
 
@@ -315,6 +333,8 @@ def renew_listings(path: Path) -> int:
 def renew_traces(path: Path) -> int:
     """Run the chapter's cells that need no GPU and are out of date; returns how many."""
     notebook = nbformat.read(path, as_version=4)
+    if simulated.is_whole(notebook):
+        notebook.metadata[OUTPUTS] = notebook.metadata.get(OUTPUTS, {"code": code_digest(notebook)})
     if OUTPUTS not in notebook.metadata:
         sys.exit(f"publish: {path.name} has never been published; that comes first")
     with tempfile.TemporaryDirectory() as folder:
@@ -394,16 +414,16 @@ def main() -> int:
             parser.error("--drop: wanted is one chapter")
         drop(paths[0], arguments.drop)
         return 0
-    machine = None if arguments.tidy else require_gpu()
+    machine = None
+    if not arguments.tidy and not all(
+        simulated.is_whole(nbformat.read(path, as_version=4)) for path in paths
+    ):
+        machine = require_gpu()
     for path in paths:
         begin = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
-        if machine:
-            execute(notebook, path.parent)
-            noted = {"code": code_digest(notebook), "machine": machine}
-            notebook.metadata[OUTPUTS] = noted
-            with tempfile.TemporaryDirectory() as empty:
-                simulated.renew(notebook, lambda alone: execute(alone, Path(empty)))
+        if not arguments.tidy:
+            run(notebook, path.parent, machine)
             print(f"{path.name}: ran in {time.perf_counter() - begin:.1f} s", flush=True)
         write(tidy(notebook), path)
     note_exercises()

@@ -5,6 +5,9 @@ a process of its own, so it imports and defines all that it uses; and no other c
 defines. So publish.py leaves it out of the digest of the code that ran on a GPU, and makes its
 output on any machine. A digest in the notebook's metadata tells when that output is out of date: it
 is that of the cell, of the CUDA files that it names, and of the headers that these include.
+
+A chapter whose code cells all have the tag is the simulator's as a whole, for want of the GPU that
+it is about: its cells run together, from top to bottom, and may use each other's names.
 """
 
 import ast
@@ -32,21 +35,31 @@ def is_simulated(cell: nbformat.NotebookNode) -> bool:
     return cell.cell_type == "code" and TAG in cell.metadata.get("tags", ())
 
 
+def is_whole(notebook: nbformat.NotebookNode) -> bool:
+    """Whether all code cells of a chapter have the tag: they run together and share names."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return bool(code) and all(map(is_simulated, code))
+
+
 def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookNode], None]) -> int:
     """Run the cells whose outputs are out of date, each as a notebook of its own.
 
-    Returns how many they were.
+    Where all cells have the tag, all run if one is out of date. Returns how many are.
     """
     noted = notebook.metadata[OUTPUTS]
-    digests = {cell.id: digest(cell) for cell in notebook.cells if is_simulated(cell)}
     old = [cell for cell in notebook.cells if is_old(cell, noted.get(DIGESTS, {}))]
-    for cell in old:
-        alone = nbformat.v4.new_notebook(cells=[cell])
-        execute(alone)
-        cell.outputs = [each for each in alone.cells[0].outputs if not _is_progress(each)]
+    if old and is_whole(notebook):
+        execute(notebook)
+    else:
+        for cell in old:
+            alone = nbformat.v4.new_notebook(cells=[cell])
+            execute(alone)
+            cell.outputs = alone.cells[0].outputs
+    for cell in filter(is_simulated, notebook.cells):
+        cell.outputs = [each for each in cell.outputs if not _is_progress(each)]
     noted.pop(DIGESTS, None)
-    if digests:
-        noted[DIGESTS] = digests
+    if states := {cell.id: _state(cell) for cell in notebook.cells if is_simulated(cell)}:
+        noted[DIGESTS] = states
     return len(old)
 
 
@@ -58,7 +71,12 @@ def _is_progress(output: nbformat.NotebookNode) -> bool:
 
 def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
     """Whether the cell has the tag, and its output is not that of its code as it is now."""
-    return is_simulated(cell) and (not cell.outputs or noted.get(cell.id) != digest(cell))
+    return is_simulated(cell) and noted.get(cell.id) != _state(cell)
+
+
+def _state(cell: nbformat.NotebookNode) -> str:
+    """The digest, and whether the cell shows nothing: then its output has not been lost."""
+    return digest(cell) + ("" if cell.outputs else ", no output")
 
 
 def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
@@ -67,7 +85,7 @@ def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
     for cell in notebook.cells:
         if is_old(cell, noted):
             yield f"cell {cell.id} is not as it was published: python notebooks/publish.py --traces"
-        if is_simulated(cell) and (users := using(notebook, cell)):
+        if is_simulated(cell) and not is_whole(notebook) and (users := using(notebook, cell)):
             yield f"cell {cell.id} has the tag {TAG}, and others use what it defines: {users}"
 
 

@@ -60,6 +60,37 @@ def test_its_output_is_made_alone_and_the_gpus_are_kept(chapter):
     assert any("the code has changed" in problem for problem in publish.problems_of(chapter))
 
 
+def test_a_chapter_of_nothing_else_runs_as_a_whole(chapter, monkeypatch):
+    monkeypatch.setattr(publish, "require_gpu", lambda: pytest.fail("no GPU is needed"))
+    cells = [nbformat.v4.new_markdown_cell("# 7", id="intro")]
+    cells += [
+        code(name, source, metadata=TAGS) for name, source in (("a", "x = 6"), ("b", "x * 7"))
+    ]
+    nbformat.write(publish.tidy(nbformat.v4.new_notebook(cells=cells)), chapter)
+    (problem, *_) = publish.problems_of(chapter)
+    assert problem.startswith("nobody has published it: python notebooks/publish.py")
+
+    assert publish.renew_traces(chapter) == 2
+    intro, first, last = read(chapter).cells
+    assert "made by the simulator, without a GPU" in intro.source
+    assert first.outputs == []
+    assert last.outputs[0].data["text/plain"] == "42"
+    assert publish.problems_of(chapter) == []
+    assert not publish.edited(chapter)
+    assert publish.renew_traces(chapter) == 0
+    change(chapter, "a", "x = 5")
+    assert publish.edited(chapter)
+    monkeypatch.setattr(publish, "note_exercises", lambda: None)
+    monkeypatch.setattr("sys.argv", ["publish.py", str(chapter)])
+    assert publish.main() == 0
+    assert read(chapter).cells[2].outputs[0].data["text/plain"] == "35"
+    assert read(chapter).cells[0].source.count("The outputs in this notebook") == 1
+    cleared = read(chapter)
+    cleared.cells[2].outputs = []
+    nbformat.write(cleared, chapter)
+    assert publish.edited(chapter)
+
+
 def test_an_error_in_it_leaves_the_chapter_as_it_was(chapter):
     change(chapter, "b", "print(x)")  # another cell's
     before = chapter.read_text()
