@@ -193,11 +193,12 @@ class Report:
 
     @property
     def first(self) -> str:
-        """The first finding at a line of a .cu, in one line; empty if there is none."""
-        for row in self.findings.to_dict("records"):
+        """The first finding at a line of a .cu, or else of a header; empty if there is none."""
+        rows = self.findings.to_dict("records")
+        for row in rows:
             if row["file"].endswith(".cu"):
                 return f"{row['kind']}, line {row['line']}: {row['message']}"
-        return ""
+        return f"{rows[0]['kind']}: {rows[0]['message']}" if rows else ""
 
     @property
     def sampled(self) -> bool:

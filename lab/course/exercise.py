@@ -96,21 +96,26 @@ class Exercise:
     """What a decorated judge is.
 
     lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
-    kernel. bug: the file or the answer holds a mistake that the reader is to find.
+    kernel. bug: the file or the answer holds a mistake that the reader is to find. target: where
+    the kernel runs, "cpu" for GPUs that nobody has; None for this machine's.
     """
 
     judge: Callable[..., Judgement]
     lines: int | None
     op: str | None = None
     bug: bool = False
+    target: str | None = None
 
 
-def kernel(*, lines: int, bug: bool = False) -> Callable[[Callable[..., Judgement]], Exercise]:
+def kernel(
+    *, lines: int, bug: bool = False, target: str | None = None
+) -> Callable[[Callable[..., Judgement]], Exercise]:
     """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart.
 
     bug: finding a mistake is the exercise, so a notebook shows a verdict's reason folded.
+    target: "cpu" runs it on the simulator, whatever GPU is there.
     """
-    return lambda judge: Exercise(judge, lines, bug=bug)
+    return lambda judge: Exercise(judge, lines, bug=bug, target=target)
 
 
 def binding(
@@ -179,17 +184,19 @@ class Attempt:
     noticed after the call, for each tensor's NaN has bits of its own. So a small mistake of an
     index costs neither the notebook nor the GPU.
 
-    launch: the kernel's function itself, for `Speed`. last: the arguments of the last call.
+    launch: the kernel's function itself, for `Speed`. device: where it runs, this machine's if not
+    given. last: the arguments of the last call.
     """
 
-    def __init__(self, launch: Callable) -> None:
+    def __init__(self, launch: Callable, device: torch.device | None = None) -> None:
         self.launch = launch
+        self.device = device or jitload.device()
         self.last: tuple | None = None
         self._guarded: list[tuple[Tensor, slice, int]] = []
 
     def tensor(self, values: Tensor, shift: int = 0) -> Tensor:
         """These floating-point values where the kernel runs, `shift` elements off a boundary."""
-        whole = torch.empty(values.numel() + 2 * GUARD, dtype=values.dtype, device=jitload.device())
+        whole = torch.empty(values.numel() + 2 * GUARD, dtype=values.dtype, device=self.device)
         bits = _bits(torch.tensor(torch.nan, dtype=values.dtype)).item() + 1 + len(self._guarded)
         _bits(whole).fill_(bits)
         inside = slice(GUARD + shift, GUARD + shift + values.numel())
@@ -205,9 +212,8 @@ class Attempt:
         """Random numbers for `Speed`. Without a GPU a quarter of the rows: a prediction needs no
         more, and they have to lie in memory.
         """
-        device = jitload.device()
-        rows = shape[0] if device.type == "cuda" else shape[0] // 4
-        return torch.randn(rows, *shape[1:], device=device)
+        rows = shape[0] if self.device.type == "cuda" else shape[0] // 4
+        return torch.randn(rows, *shape[1:], device=self.device)
 
     def __call__(self, *arguments: object) -> None:
         self.last = arguments
@@ -274,7 +280,8 @@ def judge_kernel(name: str, path: Path) -> Verdict:
             bound = jitload.op_file(exercise.op, ".cu")
             attempt = jitload.load(bound, path, name=f"exercise_{name}")
         else:
-            attempt = Attempt(jitload.load(path).launch)
+            loaded = jitload.load(path, target=exercise.target)
+            attempt = Attempt(loaded.launch, torch.device(loaded.target))
     except jitload.CompileError as error:
         return Verdict(name, False, str(error))
     verdict = _judged(name, exercise.judge(attempt))
