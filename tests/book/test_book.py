@@ -273,6 +273,7 @@ TRACES = [
     ("16_hopper", "product_ring", 0, "full[stage].arrive_expect_tx", 128, 3, "step", "2"),
     ("17_attention", "attention_online<false>", 0, "total *= factor", 16, 2, "factor", "0.1353353"),
     ("17_attention", "attention_online<true>", 0, "y[row", 16, 1, "largest", "3"),
+    ("20_blackwell", "product_tile", 0, "full.arrive_expect_tx", 0, 2, "step", "1"),
 ]
 
 

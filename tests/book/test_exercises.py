@@ -83,6 +83,34 @@ def test_chapter_checks_each_of_its_exercises_once(path, published):
     assert len(checked) >= LEAST
 
 
+# Wrong answers that a reader may give to chapter 20, and what the verdict says.
+WRONG_ANSWERS = [
+    ("20_instruction", lambda m, n, a, b: 1 << 4 | a << 7 | b << 10 | n << 17 | m << 24, "n / 8"),
+    ("20_allocate", lambda accumulators, columns, _: accumulators * columns, "What counts"),
+    ("20_scale", lambda row, block, blocks: row * blocks + block, "rows of one quarter"),
+    ("20_pair", lambda pairs, warps: (1, pairs, warps), "the sums of both blocks"),
+    ("20_step", (3, 0), "which lanes does warp 3 reach"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"), WRONG_ANSWERS, ids=[it[0] for it in WRONG_ANSWERS]
+)
+def test_a_wrong_answer_is_told_what_to_look_at(name, given, told):
+    verdict = exercise.judge(name, given)
+    assert not verdict
+    assert told in verdict.reason
+
+
+@pytest.mark.slow
+def test_a_deadlock_is_told_though_it_is_at_no_line_of_the_file(tmp_path, monkeypatch):
+    text = exercise.path_of("20_phase", SOLUTIONS).read_text()
+    text = text.replace("../ladders/", f"{EXERCISES.parent}/ladders/")
+    path = tmp_path / "20_phase.cu"
+    path.write_text(text.replace("(round + 1) % 2", "round % 2"))
+    assert "deadlock" in exercise.judge_kernel("20_phase", path).reason
+
+
 # ---------------------------------------------------------------------------- the judging itself
 
 

@@ -1,12 +1,16 @@
 """The short versions that chapters explain before the ops' own kernels, or in their place."""
 
+import subprocess
+
 import pytest
 import torch
 
 import jitload
 import lab
 import reference
+from toolchain import machine
 
+BOOK = jitload.KERNELS.parent / "notebooks"
 ROWS = 37
 DEVICE = jitload.device()
 
@@ -281,3 +285,28 @@ def test_the_kernels_to_step_through_are_right():
     assert_near(
         [y.cpu()], [reference.rms_norm(row.sum(0).double(), torch.ones(64).double(), eps=0.0)]
     )
+
+
+def test_the_smallest_product_in_tensor_memory_is_right():
+    """On the simulator, whatever GPU is there."""
+    call = jitload.load(BOOK / "ladders/20_steps.cu", target="cpu").tile
+    generator = torch.Generator().manual_seed(0)
+    for depth in (64, 192):
+        a, b = (torch.randint(-2, 3, (n, depth), generator=generator).bfloat16() for n in (128, 16))
+        c = torch.full((128, 16), torch.nan)
+        for order in (0, 1):
+            report = lab.check(call, a, b, c, depth, thread_order=order)
+            assert report.findings.empty, report
+        call(a, b, c, depth)
+        assert torch.equal(c.double(), a.double() @ b.double().T)
+
+
+@pytest.mark.parametrize(
+    "path", [BOOK / "ladders/20_steps.cu", *sorted((BOOK / "solutions").glob("20_*.cu"))],
+    ids=lambda path: path.stem,
+)  # fmt: skip
+def test_short_kernels_of_tensor_memory_compile_for_a_gpu(path, tmp_path):
+    command = [machine.cuda_tool("nvcc"), "-arch=sm_100a", "-std=c++17", "-cubin", path]
+    command += ["-I", jitload.KERNELS / "include", "-o", tmp_path / "out.cubin"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
