@@ -106,7 +106,9 @@ def scale(given):
         unit = row // 128 * (blocks // 4) + block // 4
         wanted = unit * 512 + row % 32 * 16 + row % 128 // 32 * 4 + block % 4
         got = given(row, block, blocks)
-        yield Claim(got == wanted, f"row {row}, block {block} of {blocks}: got {got}. Hint: {about}")
+        yield Claim(
+            got == wanted, f"row {row}, block {block} of {blocks}: got {got}. Hint: {about}"
+        )
 
 
 @answer
