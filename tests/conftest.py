@@ -1,5 +1,6 @@
 """What tests share: the loader's fixtures, and which files of the book are a reader's by now."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -99,6 +100,26 @@ def cache(tmp_path_factory):
         for check in (False, True):
             building.ensure(replace(nothing, check=check))
     return folder
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Makes a folder of a name, once for all processes that share the tests; the path of it."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, begun = base / name, base / f"{name} begun"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                shutil.rmtree(begun, ignore_errors=True)
+                begun.mkdir()
+                make(begun)
+                begun.rename(folder)
+        return folder
+
+    return folder_of
 
 
 @pytest.fixture

@@ -139,14 +139,12 @@ def test_troubleshooting_names_tests_and_pages_that_exist():
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(made_once):
     """The site with the committed outputs; chapters without any are run in test_chapters."""
     pytest.importorskip("sphinx", reason="sphinx is not installed")
-    folder = tmp_path_factory.mktemp("html")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "execute", lambda *_: None)
-        book.build(folder)
-    return folder
+        return made_once("html", book.build)
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from tests.helpers import forks
 # Of processor time, for a chapter and the compilers that it starts; the clock would also count what
 # runs beside it. The longest takes some 100, and a third more where others use the cores.
 SECONDS = 200
-# For make test: one of each kind of kernel, in a few seconds each.
-QUICK = ("00_start", "04_rounding", "05_softmax")
+# For make test: kernels of a notebook, and products with its plots, in a few seconds each.
+QUICK = ("00_start", "04_rounding")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

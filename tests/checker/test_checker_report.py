@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from checked import FOLDER, kernels
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from jit_cases import output_of
@@ -16,11 +17,9 @@ import lab
 from kernels.rms_norm import rms_norm
 from lab.notebook.extension import load_ipython_extension, unload_ipython_extension
 
-PLANTED = Path(__file__).parent / "kernels"
-
 
 def kernel(name: str) -> jitload.Kernel:
-    return jitload.load(PLANTED / f"{name}.cu", name=f"checker_{name}", target="cpu")
+    return kernels(f"{name}.cu")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def race() -> lab.Report:
 
 
 def line_of(file: str, code: str) -> int:
-    lines = (PLANTED / file).read_text().splitlines()
+    lines = (FOLDER / file).read_text().splitlines()
     (number,) = (n for n, line in enumerate(lines, 1) if code in line)
     return number
 
@@ -63,7 +62,7 @@ def test_both_sides_of_a_race(race):
 def test_where_the_memory_of_a_finding_comes_from(file, function, memory):
     x, y = torch.linspace(-1, 1, 1000), torch.empty(1000)
     report = lab.check(getattr(kernel(Path(file).stem), function), x, y, 1000)
-    lines = (PLANTED / file).read_text().splitlines()
+    lines = (FOLDER / file).read_text().splitlines()
     begins = next(n for n, line in enumerate(lines, 1) if f" {function}(" in line)
     made = {
         "scratch_not_cleared": "cudaMalloc(&scratch",

@@ -11,7 +11,7 @@ import torch
 import jitload
 import lab
 import reference
-from kernels import layer_norm as layer_norm_module
+from kernels import scale_bias_relu as scale_bias_relu_module
 from kernels import square as square_module
 from lab.measure.case import Case
 from lab.measure.error import summarize
@@ -35,7 +35,7 @@ COLUMNS = [
 def table():
     """Both directions, two types, two shapes, all versions, PyTorch's eager op."""
     return lab.compare(
-        "layer_norm", shapes=SMALL, versions="all", rivals=["eager"], backward=True, seed=3
+        "scale_bias_relu", shapes=SMALL, versions="all", rivals=["eager"], backward=True, seed=3
     )
 
 
@@ -43,7 +43,7 @@ def test_one_row_per_direction_type_shape_and_implementation(table):
     assert isinstance(table, pandas.DataFrame)
     assert list(table.columns) == COLUMNS
     keys = ["direction", "options", "dtype", "rows", "cols", "implementation"]
-    labels = [f"ours:{version}" for version in layer_norm_module.VERSIONS] + ["eager"]
+    labels = [f"ours:{version}" for version in scale_bias_relu_module.VERSIONS] + ["eager"]
     assert not table.duplicated(keys).any()
     assert len(table) == 2 * 2 * 2 * len(labels)
     assert list(dict.fromkeys(table["implementation"])) == labels
@@ -53,11 +53,11 @@ def test_one_row_per_direction_type_shape_and_implementation(table):
 
 
 def test_errors_are_ours_and_pytorchs_against_float64(table):
-    op = reference.OPS["layer_norm"]
+    op = reference.OPS["scale_bias_relu"]
     inputs = op.inputs(8, 64, dtype=torch.bfloat16, device=jitload.device(), seed=3)
     truth = op.function(**{name: value.double() for name, value in inputs.items()})
-    best = layer_norm_module.VERSIONS[-1]
-    ours = summarize([layer_norm_module.layer_norm(**inputs)], [truth])
+    best = scale_bias_relu_module.VERSIONS[-1]
+    ours = summarize([scale_bias_relu_module.scale_bias_relu(**inputs)], [truth])
     torchs = summarize([op.function(**inputs)], [truth])
 
     of_case = (table["direction"] == "forward") & (table["dtype"] == "bfloat16")
@@ -119,8 +119,8 @@ def test_an_option_may_replace_an_input():
 
 def test_conditions_stand_beside_the_numbers(table):
     facts = table.attrs
-    assert facts["op"] == "layer_norm"
-    assert facts["versions"] == layer_norm_module.VERSIONS
+    assert facts["op"] == "scale_bias_relu"
+    assert facts["versions"] == scale_bias_relu_module.VERSIONS
     assert facts["torch"] == torch.__version__
     assert {"driver", "date"} <= facts.keys()
     assert (facts["target"] == "cuda") == ON_GPU == (facts["copy_gb_per_s"] is not None)

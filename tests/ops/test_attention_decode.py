@@ -299,6 +299,7 @@ def test_refused_options():
         attention_decode(**inputs, version="best")
 
 
+@pytest.mark.slow  # the op is compiled for it once more
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
 @each_version
 def test_checker(version: str):

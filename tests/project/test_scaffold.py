@@ -50,13 +50,8 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.mark.slow
-def test_a_new_op_passes_the_tests_of_all_ops(project):
-    assert passed(project, NAME) > 100
-
-
-def passed(project: Path, name: str) -> int:
-    """How many tests of all ops there are for one, all of which pass."""
+def passed(project: Path, names: str) -> int:
+    """How many tests of all ops there are for some, all of which pass."""
     tests = [
         "tests/ops/test_ops.py::test_error_is_about_pytorchs",
         "tests/ops/test_ops_autograd.py",
@@ -64,7 +59,7 @@ def passed(project: Path, name: str) -> int:
         "tests/ops/test_ops_transforms.py",
         "tests/ops/test_reference.py",
     ]
-    said = run(project, "-m", "pytest", *OPTIONS, "-k", name, *tests).stdout
+    said = run(project, "-m", "pytest", *OPTIONS, "-k", names, *tests).stdout
     return int(said.split(" passed")[0].split()[-1])
 
 
@@ -101,8 +96,8 @@ def gelu(project) -> Path:
 
 
 @pytest.mark.slow
-def test_another_formula_is_green(gelu):
-    assert passed(gelu, "gelu") > 100
+def test_a_new_op_passes_the_tests_of_all_ops_and_so_does_another_formula(gelu):
+    assert passed(gelu, f"{NAME} or gelu") > 200
 
 
 def attempt(project: Path, *tests: str) -> str:
@@ -203,17 +198,18 @@ def test_a_new_op_says_what_its_author_has_to_know(project):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_functions_of_mathematics_are_those_of_float_and_double_alike(gelu, dtype):
+def test_functions_of_mathematics_are_those_of_float_and_double_alike(gelu):
     """As the scaffold says: in float as good as float, in double as good as double."""
-    code = f"""
+    code = """
         import torch
         from kernels.gelu import gelu, kernel
-        x = torch.linspace(-3, 3, 1000, dtype={dtype}, device=kernel.target)
-        y = torch.nn.functional.gelu(x.double())
-        print(((gelu(x).double() - y).abs().max() / torch.finfo({dtype}).eps).item())
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            x = torch.linspace(-3, 3, 1000, dtype=dtype, device=kernel.target)
+            y = torch.nn.functional.gelu(x.double())
+            print(((gelu(x).double() - y).abs().max() / torch.finfo(dtype).eps).item())
     """
-    assert float(run(gelu, "-c", textwrap.dedent(code)).stdout) < 4
+    errors = run(gelu, "-c", textwrap.dedent(code)).stdout.split()
+    assert [float(error) < 4 for error in errors] == [True] * 3
 
 
 def test_a_new_op_is_formatted_as_the_others(project):

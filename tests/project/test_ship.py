@@ -45,8 +45,8 @@ def shipped(to: Path, *words: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def square(tmp_path_factory) -> Path:
-    return shipped(tmp_path_factory.mktemp("shipped"), "square")
+def square(made_once) -> Path:
+    return made_once("shipped square", lambda to: shipped(to, "square")) / "site"
 
 
 USE = """

@@ -202,7 +202,7 @@ def results(d: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("case", PLAIN + SCALED, ids=lambda case: case.name.removeprefix("mma_"))
 def test_a_warp_multiplies(of_warps, case):
     generator = torch.Generator().manual_seed(sum(map(ord, case.name)))
-    tiles = 12
+    tiles = 4
     for style in range(3):
         a, b = (random_bytes((tiles, rows, 32), style, generator) for rows in (16, 8))
         c = random_c((tiles, 16, 8), style, generator)
@@ -229,7 +229,7 @@ def test_a_warp_multiplies(of_warps, case):
 
 # ---- tcgen05.mma
 
-N = 96
+N = 32
 A_AT, SCALES_A_AT, SCALES_B_AT = 256, 300, 308  # columns of tensor memory; D begins at 0
 
 TENSOR_KERNEL = """

@@ -68,22 +68,19 @@ def test_a_programs_macros_do_not_meet_the_simulators_headers(cache):
 OP = """
 import torch
 import jitload, lab, reference
-from kernels.layer_norm import kernel, layer_norm
+from kernels.reduce_sum import kernel, reduce_sum
 
 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-    x, weight, bias = torch.randn(70, 300, dtype=dtype), *torch.randn(2, 300, dtype=dtype)
-    x.requires_grad_(True)
-    y = layer_norm(x, weight, bias)
+    x = torch.randn(70, 300, dtype=dtype, requires_grad=True)
+    y = reduce_sum(x)
     y.sum().backward()
-    wide = x.detach().double().requires_grad_(True)
-    expected = reference.layer_norm(wide, weight.double(), bias.double())
-    expected.sum().backward()
+    expected = reference.reduce_sum(x.detach().double())
     bound = 8 * torch.finfo(dtype).eps
     assert (y - expected).abs().max() < bound * expected.abs().max(), dtype
-    assert (x.grad - wide.grad).abs().max() < bound * weight.double().abs().max() * 8, dtype
+    assert (x.grad == 1).all(), dtype
 assert "clang" in kernel.build.log()
 try:
-    lab.check(layer_norm, x, weight, bias)
+    lab.check(reduce_sum, x)
 except jitload.MissingTool as error:
     print(error)
 """
