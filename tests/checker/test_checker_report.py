@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from checked import FOLDER, kernels
+from checked import FOLDER, recipe
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from jit_cases import output_of
 
 import jitload
 import lab
+from jitloader.handle import handle_for
 from kernels.rms_norm import rms_norm
 from lab.notebook.extension import load_ipython_extension, unload_ipython_extension
 
 
 def kernel(name: str) -> jitload.Kernel:
-    return kernels(f"{name}.cu")
+    return handle_for(recipe(f"{name}.cu"))
 
 
 @pytest.fixture(scope="module")

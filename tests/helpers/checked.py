@@ -1,20 +1,28 @@
 """Kernels of tests/checker/kernels, and reports of lab.check on them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import jitload
 import lab
+from jitloader.arguments import recipe_of
+from jitloader.handle import handle_for
+from toolchain.code import Recipe
 
 FOLDER = Path(__file__).parents[1] / "checker" / "kernels"
 
 
+def recipe(file: str) -> Recipe:
+    # A check compiles with flags of its own after these.
+    source = FOLDER / file
+    return recipe_of([source], name=f"checker_{source.stem}", target="cpu", flags=["-O0"])
+
+
 def kernels(file: str) -> jitload.Kernel:
-    # A check compiles it once more, with flags of its own after these.
-    return jitload.load(
-        FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu", flags=["-O0"]
-    )
+    """With no build but the instrumented one: for checks alone."""
+    return handle_for(replace(recipe(file), check=True))
 
 
 def checked(function, n: int = 1000, **options) -> lab.Report:
