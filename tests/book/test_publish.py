@@ -344,7 +344,7 @@ def test_a_readers_work_breaks_no_test(checkout, before, by_git):
         pytest.skip("git is not installed")
     more = checkout / "notebooks/14_more.ipynb"  # the index does not link to it
     if by_git:
-        more.touch()
+        nbformat.write(nbformat.v4.new_notebook(), more)
         for command in (["init", "-q"], ["add", "."]):
             subprocess.run(["git", *command], cwd=checkout, check=True)
     work(checkout)

@@ -97,7 +97,7 @@ def gelu(project) -> Path:
 
 @pytest.mark.slow
 def test_a_new_op_passes_the_tests_of_all_ops_and_so_does_another_formula(gelu):
-    assert passed(gelu, f"{NAME} or gelu") > 200
+    assert passed(gelu, f"{NAME} or gelu") > 150
 
 
 def attempt(project: Path, *tests: str) -> str:
