@@ -12,6 +12,7 @@ import torch
 from jit_cases import answer, load, write
 
 import jitload
+from jitloader.building import readings
 from toolchain.code import is_systems
 from toolchain.compile import stage_of
 
@@ -133,6 +134,16 @@ def test_folders_of_the_environment_and_of_the_system_decide_a_build(monkeypatch
     assert answers(kernel) == 3
     shadow.unlink()
     assert answers(kernel) == 2
+
+
+def test_what_compilers_read_from_the_environment_decides_a_build(monkeypatch):
+    recipe = jitload.recipe_of([answer(1, "environs")], target="cpu")
+    digests = {next(readings(recipe)).digest}
+    for name in ("LIBRARY_PATH", "COMPILER_PATH", "NVCC_APPEND_FLAGS"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "/nowhere")
+            digests.add(next(readings(recipe)).digest)
+    assert len(digests) == 4
 
 
 MACRO_NAMES_HEADER = """

@@ -134,6 +134,13 @@ def test_kernels_are_told_the_multiprocessors_of_that_gpu(kernel, name):
     assert [it.blocks for it in prediction.counts.launches] == [gpu.load(name).multiprocessors]
 
 
+def test_registers_are_given_to_warps_by_the_256(predictions):
+    """33 of each lane are 1280 of a warp, of 65536: room for 6 blocks of 8 warps, not for 7."""
+    (launch,) = predictions["copy"].counts.launches
+    terms = model.terms(replace(launch, registers=33, shared=0), gpu.load("H200"))
+    assert (launch.threads, terms.resident, terms.limited_by) == (256, 6, "registers")
+
+
 def test_a_prediction_says_what_takes_the_time(predictions):
     assert predictions["banks32"].longest.main == model.CONFLICTS
     assert predictions["one block"].longest.main == model.LATENCY

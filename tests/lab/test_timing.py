@@ -40,6 +40,12 @@ def test_bytes_moved(reads, writes, expected):
     assert bytes_moved(reads, writes) == expected
 
 
+def test_a_long_call_is_timed_three_times(monkeypatch):
+    seconds = iter([0, 5, 0, 7, 0, 6])
+    monkeypatch.setattr("lab.measure.timing.time.perf_counter", lambda: next(seconds))
+    assert time_call(lambda: None, "cpu").median == 6
+
+
 def test_time_on_the_cpu_is_wall_time():
     timing = time_call(lambda: time.sleep(0.02), "cpu")
     assert 0.02 <= timing.lower <= timing.median <= timing.upper < 0.2
