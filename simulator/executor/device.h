@@ -69,7 +69,8 @@ cudaError_t device_properties(cudaDeviceProp* properties, int device, int archit
     strcpy(it.name, "CPU (simulator)");
     it.totalGlobalMem = size_t(sysconf(_SC_PAGESIZE)) * sysconf(_SC_PHYS_PAGES);
     it.sharedMemPerBlock = default_shared;
-    const bool has_less = architecture >= 1200;  // shared memory and threads, than data centres' GPUs
+    const bool has_less =
+        architecture >= 1200;  // shared memory and threads, than data centres' GPUs
     it.sharedMemPerBlockOptin = has_less ? size_t(99) << 10 : most_shared;
     it.sharedMemPerMultiprocessor = has_less ? size_t(100) << 10 : shared_per_processor;
     it.reservedSharedMemPerBlock = reserved_shared;
