@@ -317,7 +317,7 @@ def test_without_locks_nobody_is_noted_and_prune_removes_what_is_there(own, monk
 
 def test_prune_keeps_what_was_used_last(tmp_path):
     for number in (2, 0, 1):
-        manifest = write(tmp_path / f"build_{number}/build.json", " " * 100_000)
+        manifest = write(tmp_path / f"build_{number}/build.json", "x" * 100_000)
         os.utime(manifest, (time.time() + 10 * (number - 3),) * 2)
     Cache(tmp_path).prune(gigabytes=250e-6, days=1)
     assert sorted(path.name for path in tmp_path.glob("build_*")) == ["build_1", "build_2"]
