@@ -1,9 +1,9 @@
 """The ops, in a folder for each family; square, the shortest, stands before them.
 
-    elementwise/  relu, scale_bias_relu, swiglu, rope, quantize
+    elementwise/  relu, scale_bias_relu, swiglu, rope, quantize, quantize_mxfp8, quantize_nvfp4
     norms/        layer_norm, rms_norm, dropout_layer_norm
     reductions/   reduce_sum, softmax, and the losses: cross_entropy, linear_cross_entropy
-    matmul/       matmul, matmul_fp8, matmul_w8a16
+    matmul/       matmul, matmul_fp8, matmul_w8a16, matmul_block_scaled
     attention/    attention, attention_varlen, attention_decode
     include/      headers of several families, and of everybody's kernels
 
@@ -22,6 +22,7 @@ where tensors differ): the arithmetic is float without a cast, and a product tha
 the result back.
 """
 
+import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -62,6 +63,13 @@ def new_quantized(x: Tensor, scaling: int) -> tuple[Tensor, Tensor]:
         leading = [-(-rows // 128) for rows in leading]
     scales = x.new_empty((*leading, blocks), dtype=torch.float32)
     return x.new_empty(x.shape, dtype=torch.float8_e4m3fn), scales
+
+
+def new_block_scales(x: Tensor, block: int, dtype: torch.dtype) -> Tensor:
+    """Uninitialised: a scale for each block of x [..., cols], in tiles of 128 rows and 4 blocks."""
+    *leading, cols = x.shape
+    tiles = -(-math.prod(leading) // 128) * -(-(cols // block) // 4)
+    return x.new_empty(512 * tiles, dtype=dtype)
 
 
 def is_in_autocast(t: object) -> bool:

@@ -18,15 +18,16 @@ from typing import NamedTuple
 import torch
 
 import jitload
+import reference
 from docs.programs.page import Part, cores, duration, table
+from kernels.quantize_mxfp8 import quantize_mxfp8
+from kernels.quantize_nvfp4 import quantize_nvfp4
 from toolchain import machine, resources
 
 PART = Part("blackwell.md", "docs.programs.blackwell_ladder")
 FOLDER = jitload.KERNELS.parent / "notebooks" / "ladders"
 HEAD = ["rung", "sizes", "registers", "spilled bytes", "processor time", "error"]
 CALLS = 3
-# The numbers of e2m1, by their four bits.
-E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
 def dense(rows: int, k: int, generator: torch.Generator) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -35,40 +36,25 @@ def dense(rows: int, k: int, generator: torch.Generator) -> tuple[list[torch.Ten
     return [x], x.double()
 
 
-def scale_units(scales: torch.Tensor) -> torch.Tensor:
-    """Scales [rows, blocks], a byte each, in the units of 512 bytes that tensor memory wants.
-
-    That of row r and block j is byte r % 32 * 16 + r / 32 * 4 + j of the unit for 128 rows and 4
-    blocks; rows is a multiple of 128, blocks of 4.
+def scaled(quantize: Callable) -> Callable:
+    """Makes a matrix with block scales: elements and scales, as quantize makes them, and its values
+    in float64. Blocks of 16 differ in size by up to 2^14.
     """
-    rows, blocks = scales.shape
-    units = scales.view(rows // 128, 4, 32, blocks // 4, 4)
-    return units.permute(0, 3, 2, 1, 4).contiguous().flatten()
-
-
-def scaled(four_bits: bool) -> Callable:
-    """Makes a matrix with block scales: elements, scales in units, and its values in float64."""
 
     def make(
         rows: int, k: int, generator: torch.Generator
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        if four_bits:
-            codes = torch.randint(16, (rows, k), generator=generator, dtype=torch.uint8)
-            elements = codes[:, 0::2] | codes[:, 1::2] << 4
-            numbers = torch.cat([E2M1, -E2M1])[codes.long()].double()
-            scales = (torch.rand(rows, k // 16, generator=generator) * 4).to(torch.float8_e4m3fn)
-            values, scales = scales.double(), scales.view(torch.uint8)
-        else:
-            x = torch.randn(rows, k, generator=generator).to(torch.float8_e4m3fn)
-            elements, numbers = x.view(torch.uint8), x.double()
-            scales = torch.randint(
-                120, 135, (rows, k // 32), generator=generator, dtype=torch.uint8
-            )
-            values = torch.exp2(scales.double() - 127)
-        values = values.repeat_interleave(k // values.shape[1], 1)
-        return [elements, scale_units(scales)], numbers * values
+        sizes = torch.randint(-7, 8, (rows, k // 16), generator=generator).float().exp2()
+        x = torch.randn(rows, k, generator=generator) * sizes.repeat_interleave(16, 1)
+        elements, scales, *_ = quantize(x)
+        return [elements, scales], reference.dequantize_blocks(elements, scales)
 
     return make
+
+
+def quantize_nvfp4_alone(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Without a scale of the whole tensor, which the rung does not multiply by."""
+    return quantize_nvfp4(x, torch.ones(()))
 
 
 class Rung(NamedTuple):
@@ -98,8 +84,8 @@ RUNGS = [
     Rung("matmul_two_accumulators", "matmul_two_accumulators", dense),
     Rung("matmul_launch_control", "matmul_launch_control", dense),
     Rung("matmul_pairs", "matmul_pairs", dense),
-    Rung("matmul_mxfp8", "matmul_block_scales", scaled(four_bits=False)),
-    Rung("matmul_nvfp4", "matmul_block_scales", scaled(four_bits=True)),
+    Rung("matmul_mxfp8", "matmul_block_scales", scaled(quantize_mxfp8)),
+    Rung("matmul_nvfp4", "matmul_block_scales", scaled(quantize_nvfp4_alone)),
 ]
 
 
@@ -157,10 +143,37 @@ def row(rung: Rung | Attention, *sizes: int) -> list[str]:
     return [rung.name, " x ".join(map(str, sizes)), *shown]
 
 
+def format_row(
+    name: str, bits: float, quantize: Callable, rung: Rung, size: int = 512
+) -> list[str]:
+    """What rounding to a format costs: of normal numbers, and of their product in float64."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(size, size, generator=generator) for _ in range(2))
+    operands = [quantize(x), quantize(w)]
+    elements, scales, *scale = zip(*operands, strict=True)
+    y = torch.empty(size, size)
+    rung.load("cpu")(*elements, *scales, y, size, size, size)
+    for each in scale:  # of the whole tensors
+        y *= each[0] * each[1]
+    rounded, truth = reference.dequantize_blocks(*operands[0]), x.double() @ w.double().mT
+    errors = (rounded - x).norm() / x.norm(), (y - truth).norm() / truth.norm()
+    return [name, str(bits), *(f"{float(error):.1e}" for error in errors)]
+
+
 def main() -> None:
-    """Write the table."""
+    """Write the tables."""
     rows = [*(row(rung, 1024, 1024, 1024) for rung in RUNGS), row(ATTENTION, 4, 1024)]
-    PART.write(f"On the simulator ({cores()}).\n\n{table(HEAD, rows, 'llr')}")
+    formats = [
+        format_row("MXFP8", 8.25, quantize_mxfp8, RUNGS[4]),
+        format_row("NVFP4", 4.5, quantize_nvfp4, RUNGS[5]),
+    ]
+    head = ["format", "bits a number", "error of x", "error of the product"]
+    PART.write(
+        f"On the simulator ({cores()}).\n\n{table(HEAD, rows, 'llr')}\n\n"
+        "What the formats cost: normal numbers, quantized by the ops and multiplied by rung 5,"
+        " 512 x 512 x 512, against the product in float64 of what was not quantized.\n\n"
+        f"{table(head, formats, 'lr')}"
+    )
 
 
 if __name__ == "__main__":

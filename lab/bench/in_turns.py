@@ -20,7 +20,13 @@ from lab.rivals.implementation import Implementation
 PLAIN = "plain"  # ours with nothing fused, beside those who fuse
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
 # one byte it would multiply float32.
-WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_fp8")
+WITHOUT_COMPILE = (
+    "attention",
+    "attention_decode",
+    "attention_varlen",
+    "matmul_fp8",
+    "matmul_block_scaled",
+)
 
 
 def measure_product(

@@ -128,6 +128,33 @@ def _quantized(drawn: dict[str, Tensor], scales: str) -> dict[str, Tensor]:
     return inputs
 
 
+def matmul_block_scaled(
+    dtype: torch.dtype, format_: str, rows: int, units: int, cols: int, what: str = ""
+) -> Product:
+    """y = x w^T of matrices in a format with scales of blocks: "mxfp8" or "nvfp4"."""
+    return Product(
+        "matmul_block_scaled",
+        format_,
+        "forward",
+        dtype,
+        rows,
+        cols,
+        ", ".join(filter(None, (f"units={units}", what))),
+        {"x": (rows, cols), "w": (units, cols)},
+        operations=2 * rows * units * cols,
+        made=partial(_in_blocks, format_=format_),
+    )
+
+
+def _in_blocks(drawn: dict[str, Tensor], format_: str) -> dict[str, Tensor]:
+    inputs = {}
+    for name, tensor in drawn.items():
+        made = getattr(reference, f"quantize_{format_}")(tensor)
+        names = (name, f"{name}_scales", f"{name}_scale")  # the last one is of the whole tensor
+        inputs |= dict(zip(names, made, strict=False))
+    return inputs
+
+
 def norms_fp8(dtype: torch.dtype) -> Iterator[Product]:
     """The operand of a model's first product after a norm, with its scales."""
     for scaling in ("row", "1x128"):

@@ -23,7 +23,13 @@ COLD = 200e6  # bytes that calls go through where traffic limits: several times 
 # compute in double.
 OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
 OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
-_CALLED = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
+_CALLED = (
+    "attention_decode",
+    "attention_varlen",
+    "matmul_fp8",
+    "matmul_w8a16",
+    "matmul_block_scaled",
+)
 _QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # of an op, by its file's name
 for _name in (*_CALLED, "linear_cross_entropy", *_QUANTIZED):
     OPS[_name] = reference.Op(_name, CHOSEN[_name], {})

@@ -14,6 +14,7 @@ from lab.bench.prepared_products import (
     few_rows_of_bytes,
     loss,
     losses,
+    matmul_block_scaled,
     matmul_fp8,
     norms_fp8,
     packed,
@@ -74,6 +75,7 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "attention_varlen": packed,
         "matmul_fp8": matmuls_fp8,
         "matmul_w8a16": few_rows_of_bytes,
+        "matmul_block_scaled": matmuls_block_scaled,
         "linear_cross_entropy": losses,
         "rms_norm_fp8": norms_fp8,
         "swiglu_fp8": swiglus_fp8,
@@ -258,6 +260,12 @@ def decode(
         {"q": (batch, heads, 1, cols), "k": cache, "v": cache},
         cold=True,
     )
+
+
+def matmuls_block_scaled(dtype: torch.dtype) -> Iterator[Product]:
+    for format_ in ("mxfp8", "nvfp4"):
+        for n in CUBES:
+            yield matmul_block_scaled(dtype, format_, n, n, n)
 
 
 def matmuls_fp8(dtype: torch.dtype) -> Iterator[Product]:

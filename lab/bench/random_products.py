@@ -17,6 +17,7 @@ from lab.bench.cells import NAMES, directions, variants
 from lab.bench.models import MODELS, Model
 from lab.bench.prepared_products import (
     loss,
+    matmul_block_scaled,
     matmul_fp8,
     packed_sequences,
     rms_norm_fp8,
@@ -87,6 +88,13 @@ def _matmul_fp8(draw: random.Random, model: Model) -> Product:
     return matmul_fp8(torch.bfloat16, scales, rows, units, cols, fast=fast)
 
 
+def _matmul_block_scaled(draw: random.Random, model: Model) -> Product:
+    """A scale of the formats is of 16 or 32 columns."""
+    rows, units, cols = _weights(draw, model)
+    cols = max(32, cols // 32 * 32)
+    return matmul_block_scaled(torch.bfloat16, draw.choice(("mxfp8", "nvfp4")), rows, units, cols)
+
+
 def _matmul_w8a16(draw: random.Random, model: Model) -> Product:
     rows, units, cols = _weights(draw, model)
     return w8a16(draw.choice(HALVES), min(rows, 1024), units, cols)
@@ -149,6 +157,7 @@ _DRAWN = {
     "matmul": _matmul,
     "matmul_fp8": _matmul_fp8,
     "matmul_w8a16": _matmul_w8a16,
+    "matmul_block_scaled": _matmul_block_scaled,
     "attention": _attention,
     "attention_decode": _decode,
     "attention_varlen": _varlen,

@@ -143,6 +143,20 @@ def _dequantized(
     return functional.linear(*wide, bias if bias is None else bias.float()).to(torch.bfloat16)
 
 
+def _of_blocks(
+    x: Tensor,
+    w: Tensor,
+    x_scales: Tensor,
+    w_scales: Tensor,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+) -> Tensor:
+    """A product of float32 of matrices with scales of blocks."""
+    operands = ((x, x_scales, x_scale), (w, w_scales, w_scale))
+    wide = [truth().dequantize_blocks(*each).float() for each in operands]
+    return functional.linear(*wide).to(torch.bfloat16)
+
+
 def _scaled_mm(
     x: Tensor,
     w: Tensor,
@@ -265,6 +279,7 @@ CHOSEN: dict[str, Callable[..., Tensor]] = {
     "linear_cross_entropy": _linear_cross_entropy,
     "matmul_fp8": _dequantized,
     "matmul_w8a16": _converted,
+    "matmul_block_scaled": _of_blocks,
     "rms_norm_fp8": _rms_norm_fp8,
     "swiglu_fp8": _swiglu_fp8,
 }

@@ -14,6 +14,8 @@ from torch import Tensor
 import jitload
 import reference
 from kernels.quantize import quantize
+from kernels.quantize_mxfp8 import quantize_mxfp8
+from kernels.quantize_nvfp4 import quantize_nvfp4
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ def matmul_fp8(draw: Draw, scalings: tuple[str, str], cols: int) -> dict[str, ob
     return {"x": x, "w": w, "x_scale": x_scale, "w_scale": w_scale, "bias": draw.floats(136)}
 
 
+def matmul_block_scaled(draw: Draw, quantize_it: Callable, cols: int) -> dict[str, object]:
+    x, w = quantize_it(draw.floats(200, cols)), quantize_it(draw.floats(136, cols))
+    scale = {"x_scale": x[2], "w_scale": w[2]} if len(x) == 3 else {}
+    return {"x": x[0], "w": w[0], "x_scales": x[1], "w_scales": w[1], **scale}
+
+
 def matmul_w8a16(draw: Draw, rows: int, cols: int, groups: bool) -> dict[str, object]:
     units = 136
     return {
@@ -165,6 +173,18 @@ DRAWN: dict[str, dict[str, Callable[[Draw], dict[str, object]]]] = {
         "rows": lambda draw: matmul_fp8(draw, ("row", "row"), 272),
         "blocks": lambda draw: matmul_fp8(draw, ("1x128", "128x128"), 272),
         "odd": lambda draw: matmul_fp8(draw, ("row", "row"), 135),
+    },
+    "quantize_mxfp8": {"": lambda draw: {"x": draw.floats(150, 288)}},
+    "quantize_nvfp4": {
+        "": lambda draw: {"x": draw.floats(150, 272)},
+        "scale": lambda draw: {
+            "x": draw.floats(150, 272),
+            "scale": torch.tensor(0.01, device=DEVICE),
+        },
+    },
+    "matmul_block_scaled": {
+        "mxfp8": lambda draw: matmul_block_scaled(draw, quantize_mxfp8, 288),
+        "nvfp4": lambda draw: matmul_block_scaled(draw, quantize_nvfp4, 272),
     },
     "matmul_w8a16": {
         "few": lambda draw: matmul_w8a16(draw, 5, 528, groups=True),

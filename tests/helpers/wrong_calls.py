@@ -27,7 +27,7 @@ def wrong_tensors(tensor: Tensor, others: list[Tensor]) -> Iterator[tuple[str, T
     if any(other.numel() > 1 for other in others):  # beside one number any shape is right
         yield "of another shape", tensor.new_zeros(tensor.numel() + 1)
     if any(other.is_floating_point() for other in others):
-        yield "of another precision", tensor.double()
+        yield "of another precision", torch.zeros_like(tensor, dtype=torch.float64)
 
 
 def wrong_calls(

@@ -19,7 +19,13 @@ from lab import rivals
 from lab.rivals import backends
 from lab.style import drawing
 
-OTHERS = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
+OTHERS = (
+    "attention_decode",
+    "attention_varlen",
+    "matmul_fp8",
+    "matmul_w8a16",
+    "matmul_block_scaled",
+)
 OPS = reference.OPS | {name: reference.Op(name, lambda: None, {}) for name in OTHERS}
 X, W, BIAS, RESIDUAL = (torch.randn(shape) for shape in ((6, 16), (8, 16), (8,), (6, 8)))
 MASKS = ({}, {"causal": True}, {"causal": True, "scale": 0.5})
