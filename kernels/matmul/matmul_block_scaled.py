@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import no_gradient, version_number
-from kernels.matmul import matmul
+from kernels import matmul, no_gradient, version_number
 
 kernel = jitload.load("matmul_block_scaled")
 VERSIONS = ("naive", "vector")
@@ -42,7 +41,7 @@ def matmul_block_scaled(
     number = version_number(version, VERSIONS)
     numbers = kernel.forward(x, w, x_scales, w_scales, x_scale, w_scale, number)
     with torch.autocast(numbers[0].device.type, enabled=False):
-        return matmul(*numbers)
+        return matmul.matmul(*numbers)
 
 
 @kernel.register_fake("forward")
