@@ -168,6 +168,24 @@ def test_transforms_and_second_derivatives(softplus):
     torch.testing.assert_close(second(in_pytorch), second(torch.nn.functional.softplus))
 
 
+def test_results_that_are_not_what_was_promised_are_told():
+    def positive(x: Tensor) -> Tensor:
+        return x[x > 0]
+
+    shown = lab.op(positive, out_like="x")
+    shown(torch.ones(3))
+    with pytest.raises(
+        RuntimeError, match=r"positive returned .*\(2,\), and out_like says .*\(3,\)"
+    ):
+        shown(torch.tensor([1.0, -1.0, 1.0]))
+
+    def pair(x: Tensor) -> Tensor:
+        return x * 1, x * 2
+
+    with pytest.raises(TypeError, match="pair returned Tensor, Tensor; its annotation says Tensor"):
+        lab.op(pair)(torch.ones(3))
+
+
 def test_shapes_come_from_calls_or_from_out_like(mine):
     def halves(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
         return x[:, :n] * 2, x.sum(1, keepdim=True).double()

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -254,6 +255,16 @@ def test_constants_come_from_the_microbenchmarks(tmp_path):
     assert replace(gpu.load(tmp_path / "H200.toml"), source="") == replace(
         gpu.load("H200"), source=""
     )
+
+
+@pytest.mark.parametrize("wrong", ["sockets = 2\n", ""])
+def test_a_gpus_file_with_a_wrong_constant_is_told(tmp_path, wrong):
+    text = (gpu.FOLDER / "H200.toml").read_text()
+    text = wrong + text if wrong else re.sub(r"(?m)^blocks = .*\n", "", text)
+    (tmp_path / "own.toml").write_text(text)
+    told = "sockets" if wrong else "blocks"
+    with pytest.raises(ValueError, match=rf"own.toml: missing or unknown: {told}"):
+        gpu.load(tmp_path / "own.toml")
 
 
 def test_a_figure_shows_the_roofline_and_the_parts(predictions):
