@@ -1,5 +1,6 @@
 """Sources of tests/simulator/kernels, built for the simulator and, where there is one, the GPU."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ PLAIN_CUDA = [f"-U__CUDA_NO_{name}__" for name in TAKEN]
 class Kernels:
     """A source of tests/simulator/kernels, and where its tensors live."""
 
-    def __init__(self, name: str, target: str):
+    def __init__(self, name: str, target: str, flags: Iterable[str] = ()):
         self.device = torch.device(target)
         self.library = jitload.load(
-            str(SOURCES / f"{name}.cu"), name=f"test_{name}", target=target, flags=PLAIN_CUDA
+            str(SOURCES / f"{name}.cu"),
+            name=f"test_{name}",
+            target=target,
+            flags=[*PLAIN_CUDA, *flags],
         )
 
     def __getattr__(self, function: str):
@@ -34,9 +38,11 @@ class Kernels:
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
 
-def fixture(name: str):
+def fixture(name: str, *flags: str):
+    """flags: `-O0` for a source of many instances, which then takes half as long to compile."""
+
     @pytest.fixture(scope="module", params=TARGETS, name=name)
     def kernels(request):
-        return Kernels(name, request.param)
+        return Kernels(name, request.param, flags)
 
     return kernels

@@ -14,7 +14,7 @@ from simulated import fixture
 
 import jitload
 
-wmma = fixture("wmma")
+wmma = fixture("wmma", "-O0")
 
 
 def truncated(x: np.ndarray) -> np.ndarray:
