@@ -389,11 +389,6 @@ _HAS = "|".join(
 )
 _UNSUPPORTED = [
     (
-        r"\bcuTensorMapEncodeIm2col\w*",
-        "the simulator's tensor maps are tiled: it has none for images (im2col)",
-        _KEEP,
-    ),
-    (
         r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
         "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
         "Launch on one device with cudaLaunchCooperativeKernel, and use this_grid().",

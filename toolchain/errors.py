@@ -200,6 +200,7 @@ _ELSE = (  # errors of later stages, which have no line
     r"|(?:(?:<command-line>|[\w+.-]+): )?(?:fatal )?error: |.*(?=undefined reference to )"
     r"|.*(?=multiple definition of )|.*(?=cannot find -l))(?P<message>.*)$"
 )
+_OF_PTXAS = r"(?m)^ptxas .*, line \d+; error\s*: (?P<message>.*)$"
 # What g++ says first of a parameter whose type it does not know.
 _CONSEQUENCE = r"variable or field .* declared void"
 
@@ -270,6 +271,9 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
         first, *first.further = told.values()
         first.log, first.others = log, len(found) - 1
         return first
+    if not found and (said := re.search(_OF_PTXAS, output)):
+        path, line = _place_of_ptx(said["message"], users)
+        return CompileError(said["message"], path=path, line=line, log=log)
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     if found and re.match("-(D|include )", flag := found[0]["path"]):
@@ -280,6 +284,17 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}|{NO_PROCESS}", output))
     hint = hint_for(output) if of_machine else hint_for(message, output)
     return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
+
+
+def _place_of_ptx(message: str, users: set[Path]) -> tuple[Path | None, int | None]:
+    """The first line of the user's that has what ptxas names: its own lines are of a file of PTX
+    that is gone."""
+    named = re.search(r"'([^']+)'", message)
+    for path in sorted(users) if named else ():
+        for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
+            if named[1] in line:
+                return path, number
+    return None, None
 
 
 _FORMAT = (

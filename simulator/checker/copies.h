@@ -232,7 +232,7 @@ void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
         default:
             const bool is_load = copy.kind == BulkCopy::BoxToShared;
             for_each_piece(copy, [&](const BoxPiece& it) {
-                const size_t all = it.before + it.inside + it.after;
+                const size_t all = it.before + it.inside + it.free + it.after;
                 if (it.inside) visit(uintptr_t(it.global), it.inside, !is_load);
                 if (is_load)
                     visit(uintptr_t(it.shared), all, true);

@@ -16,12 +16,19 @@ enum __nv_fp8_interpretation_t { __NV_E4M3, __NV_E5M2 };
 #define __CUDA_FP8_H__
 
 namespace simulator {
-SIMULATOR_INLINE unsigned char to_fp8(double x, __nv_saturation_t saturation,
+SIMULATOR_INLINE unsigned char to_fp8(float x, __nv_saturation_t saturation,
                                       __nv_fp8_interpretation_t kind) {
     const bool is_finite = saturation == __NV_SATFINITE;
     return kind == __NV_E4M3 ? to_small<E4M3>(x, is_finite) : to_small<E5M2>(x, is_finite);
 }
-SIMULATOR_INLINE unsigned short to_fp8(double x, double y, __nv_saturation_t saturation,
+SIMULATOR_INLINE unsigned char to_fp8(double x, __nv_saturation_t saturation,
+                                      __nv_fp8_interpretation_t kind) {
+    const bool is_finite = saturation == __NV_SATFINITE;
+    return kind == __NV_E4M3 ? to_small_of_double<E4M3>(x, is_finite)
+                             : to_small_of_double<E5M2>(x, is_finite);
+}
+template <class T>
+SIMULATOR_INLINE unsigned short to_fp8(T x, T y, __nv_saturation_t saturation,
                                        __nv_fp8_interpretation_t kind) {
     return to_fp8(x, saturation, kind) | to_fp8(y, saturation, kind) << 8;
 }
@@ -37,7 +44,7 @@ SIMULATOR_INLINE unsigned char to_e8m0(double x, __nv_saturation_t saturation, b
     return code < 0 ? 0 : code > 0xfe ? 0xfe : code;
 }
 SIMULATOR_INLINE float from_e8m0(unsigned char code) {
-    return code == 0xff ? __builtin_nanf("") : float(power_of_two(code - 127));
+    return code == 0xff ? __int_as_float(0x7fff0000) : float(power_of_two(code - 127));
 }
 
 struct UE8M0 {
@@ -45,6 +52,10 @@ struct UE8M0 {
 };
 template <>
 SIMULATOR_INLINE unsigned char to_small<UE8M0>(double x, bool, bool) {
+    return to_e8m0(x, __NV_SATFINITE, true);
+}
+template <>
+SIMULATOR_INLINE unsigned char to_small_of_double<UE8M0>(double x, bool) {
     return to_e8m0(x, __NV_SATFINITE, true);
 }
 template <>
@@ -74,7 +85,7 @@ using __nv_fp8x4_e8m0 = simulator::SmallFloats<simulator::UE8M0, __nv_fp8x4_stor
         return simulator::to_fp8(x_(y_(v.x)), x_(y_(v.y)), saturation, kind); \
     }
 SIMULATOR_CVT_FP8(double, double2, double, double2, double, double)
-SIMULATOR_CVT_FP8(float, float2, float, float2, double, double)
+SIMULATOR_CVT_FP8(float, float2, float, float2, float, float)
 SIMULATOR_CVT_FP8(halfraw, halfraw2, __half_raw, __half2_raw, __half, __ushort_as_half)
 SIMULATOR_CVT_FP8(bfloat16raw, bfloat16raw2, __nv_bfloat16_raw, __nv_bfloat162_raw, __nv_bfloat16,
                   __ushort_as_bfloat16)
@@ -82,8 +93,9 @@ SIMULATOR_CVT_FP8(bfloat16raw, bfloat16raw2, __nv_bfloat16_raw, __nv_bfloat162_r
 
 SIMULATOR_INLINE __half_raw __nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t x,
                                                     __nv_fp8_interpretation_t kind) {
-    return __half(kind == __NV_E4M3 ? simulator::from_small<simulator::E4M3>(x)
-                                    : simulator::from_small<simulator::E5M2>(x));
+    const float number = kind == __NV_E4M3 ? simulator::from_small<simulator::E4M3>(x)
+                                           : simulator::from_small<simulator::E5M2>(x);
+    return number == number ? __half(number) : __ushort_as_half(0x7fff);
 }
 SIMULATOR_INLINE __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t x,
                                                         __nv_fp8_interpretation_t kind) {

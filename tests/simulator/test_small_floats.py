@@ -5,12 +5,16 @@ The truth is a table of each type's values, searched for the nearest.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import subprocess
 
 import pytest
 import torch
+from simulated import SOURCES
 
 import jitload
+from toolchain import machine
 
 # Bits of exponent and of fraction.
 TYPES = {"e2m1": (2, 1), "e2m3": (2, 3), "e3m2": (3, 2)}
@@ -154,3 +158,100 @@ def test_scales_are_powers_of_two(library):
     wanted_bits = both[:, 1] << 16 | both[:, 0]
     assert torch.equal(bfloats[scale.isfinite() & scale.flip(0).isfinite()],
                        wanted_bits[scale.isfinite() & scale.flip(0).isfinite()])  # fmt: skip
+
+
+# ---- CUDA's own headers, whose code for the host is the truth
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="needs CUDA's headers")
+def test_every_conversion_is_that_of_cudas_headers(tmp_path):
+    text = (SOURCES / "small_floats.h").read_text()
+    ours, theirs = tmp_path / "small_floats.cu", tmp_path / "theirs.cpp"
+    ours.write_text(text)
+    theirs.write_text(text)
+    include = machine.cuda_home() / "include"
+    command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{include}", theirs]
+    subprocess.run([*command, "-o", tmp_path / "theirs.so"], check=True)
+    digests = torch.zeros(2, 1000, dtype=torch.int64)
+    count = ctypes.CDLL(str(tmp_path / "theirs.so")).small_floats(
+        ctypes.c_void_p(digests[0].data_ptr())
+    )
+    assert jitload.load(ours, target="cpu").small_floats(digests[1]) == count > 200
+    different = (digests[0] != digests[1]).nonzero().flatten().tolist()
+    assert different == []
+
+
+# ---- cvt.rs
+
+STOCHASTIC = """
+__global__ void stochastic_kernel(const float* x, const int* random, int* four, int* relu,
+                                  int* tiny, int* half, int* bfloat, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const float a = x[4 * i], b = x[4 * i + 1], e = x[4 * i + 2], f = x[4 * i + 3];
+    unsigned short of_4;
+    asm("cvt.rs.satfinite.e4m3x4.f32 %0, {%1, %2, %3, %4}, %5;"
+        : "=r"(four[i]) : "f"(a), "f"(b), "f"(e), "f"(f), "r"(random[i]));
+    asm("cvt.rs.relu.satfinite.e3m2x4.f32 %0, {%1, %2, %3, %4}, %5;"
+        : "=r"(relu[i]) : "f"(a), "f"(b), "f"(e), "f"(f), "r"(random[i]));
+    asm("cvt.rs.satfinite.e2m1x4.f32 %0, {%1, %2, %3, %4}, %5;"
+        : "=h"(of_4) : "f"(a), "f"(b), "f"(e), "f"(f), "r"(random[i]));
+    tiny[i] = of_4;
+    asm("cvt.rs.satfinite.f16x2.f32 %0, %1, %2, %3;"
+        : "=r"(half[i]) : "f"(a), "f"(b), "r"(random[i]));
+    asm("cvt.rs.relu.bf16x2.f32 %0, %1, %2, %3;"
+        : "=r"(bfloat[i]) : "f"(a), "f"(b), "r"(random[i]));
+}
+extern "C" void stochastic(const float* x, const int* random, int* four, int* relu, int* tiny,
+                           int* half, int* bfloat, int n) {
+    stochastic_kernel<<<(n + 127) / 128, 128>>>(x, random, four, relu, tiny, half, bfloat, n);
+}
+"""
+
+
+def stochastically(x: float, part: float, exponents: int, fraction: int, greatest: float) -> float:
+    """part: the random bits as a number from 0 up to 1."""
+    least = 2 - 2 ** (exponents - 1)
+    exponent = max(math.frexp(abs(x))[1] - 1, least) if x else least
+    unit = math.ldexp(1.0, exponent - fraction)
+    return math.copysign(min(math.floor(abs(x) / unit + part) * unit, greatest), x)
+
+
+def test_stochastic_rounding_goes_by_the_carry(tmp_path):
+    path = tmp_path / "stochastic.cu"
+    path.write_text(STOCHASTIC)
+    n = 2000
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(n, 4, generator=generator) * 2.0 ** torch.randint(
+        -20, 18, (n, 4), generator=generator
+    )
+    random = torch.randint(-(2**31), 2**31, (n,), generator=generator).to(torch.int32)
+    four, relu, tiny, half, bfloat = torch.zeros(5, n, dtype=torch.int32)
+    library = jitload.load(path, target="cpu")
+    library.stochastic(x, random, four, relu, tiny, half, bfloat, n)
+    codes = four.view(torch.uint8).view(n, 4).flip(1)
+    as_fp8 = codes.view(torch.float8_e4m3fn).float()
+    halves = half.view(torch.float16).view(n, 2).flip(1).double()
+    bfloats = bfloat.view(torch.bfloat16).view(n, 2).flip(1).double()
+    values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    values += [-value for value in values]
+    sixes = [
+        0.0625 * i if i < 4 else 0.25 * 2.0 ** (i // 4 - 1) * (1 + i % 4 / 4) for i in range(32)
+    ]
+    for i in range(n):
+        word = int(random[i]) & 0xFFFFFFFF
+        high, low = word >> 16, word & 0xFFFF
+        for j, number in enumerate(x[i].tolist()):
+            of_8 = (high if j < 2 else low) / 2**16
+            assert as_fp8[i, j] == stochastically(number, of_8, 4, 3, 448)
+            code = int(relu[i]) >> 8 * (3 - j) & 0xFF
+            assert sixes[code] == max(stochastically(number, of_8, 3, 2, 28), 0)
+            of_4 = (word >> (24, 8, 16, 0)[j] & 0xFF) / 2**8
+            code = int(tiny[i]) >> 4 * (3 - j) & 0xF
+            assert values[code] == stochastically(number, of_4, 2, 1, 6)
+            if j < 2:
+                part = (high, low)[j]
+                wanted = stochastically(number, (part & 0x1FFF) / 2**13, 5, 10, 65504)
+                assert halves[i, j] == wanted
+                wanted = stochastically(number, part / 2**16, 8, 7, math.inf)
+                assert bfloats[i, j] == max(wanted, 0)

@@ -105,3 +105,33 @@ def product_of(named: str, header: str, folder: Path) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
     )
+
+
+TENSOR_MEMORY = """
+__device__ __forceinline__ void fence() {
+#if IS_GUARDED && !(__CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000 && __CUDA_ARCH__ < 1200)
+    return;
+#else
+    asm volatile("tcgen05.fence::before_thread_sync;");
+#endif
+}
+__global__ void k(float* x) { fence(); x[0] = 1; }
+"""
+
+
+def test_blackwells_architectures_compile_and_one_that_lacks_an_instruction_is_refused(
+    tmp_path: Path, monkeypatch
+):
+    import jitload
+
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "fence.cu"
+    path.write_text(TENSOR_MEMORY)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a 10.0f;10.3a,12.0a 12.1a")
+    kernel = jitload.load(path, target="cuda", flags=["-DIS_GUARDED=1"])
+    found = {use.architecture for use in kernel.resources()}
+    assert found == {"sm_100a", "sm_100f", "sm_103a", "sm_120a", "sm_121a"}
+    with pytest.raises(jitload.CompileError) as caught:
+        jitload.ensure(path, target="cuda", flags=["-DIS_GUARDED=0"])
+    assert "'tcgen05.fence' not supported on .target 'sm_12" in str(caught.value)
+    assert (caught.value.path, caught.value.line) == (path, 6)

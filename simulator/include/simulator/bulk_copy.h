@@ -20,7 +20,9 @@ struct BulkCopy {
     uint64_t* barrier = nullptr;
     TensorMap map;  // of a box, and where it begins
     int32_t at[5];
-    uint64_t words[2];                   // Word: the value that is written or added
+    bool is_of_rows = false;  // at[0] and the indices of four rows
+    int16_t offsets[3] = {};  // im2col: of the filter, from W on; wide: the halo, and that of W
+    uint64_t words[2];        // Word: the value that is written or added
     void (*call)(const BulkCopy& copy);  // Call: what else is done before a barrier is told
     // For the checker: where it was asked for, its number there, and that it was carried out early.
     const char *what = "", *file = "";
@@ -28,6 +30,9 @@ struct BulkCopy {
     const void* asked_from = nullptr;
     uint32_t id = 0;
     bool is_done = false, is_repeat = false;  // and that it is one of several with one source
+
+    // im2col: without those of the halo.
+    unsigned pixels() const { return map.traversal == Traversal::Im2colWide128 ? 128 : map.pixels; }
 };
 
 // Of the running thread: a copy for which a barrier of block `of` is told.

@@ -55,12 +55,22 @@ unsigned char to_small(double x, bool is_finite = true, bool to_nearest = true) 
     return sign | (is_finite ? Format::greatest : Format::overflow);
 }
 
+// Of a double, as CUDA's headers have it: its NaN keeps its sign in a type that has NaN.
+template <class Format>
+unsigned char to_small_of_double(double x, bool is_finite = true) {
+    const long long bits = __double_as_longlong(x);
+    const unsigned nan = Format::greatest == 0x7b ? 0x7e | (bits >> 50 & 1) : Format::nan;
+    if (x != x && Format::bits == 8) return nan | (bits < 0 ? 0x80 : 0);
+    return to_small<Format>(x, is_finite);
+}
+
 template <class Format>
 float from_small(unsigned char code) {
     const unsigned size = code & ((1u << (Format::bits - 1)) - 1);
     float x;
     if (size > Format::greatest) {
-        x = size == Format::overflow && size != Format::nan ? __builtin_inff() : __builtin_nanf("");
+        if (size != Format::overflow || size == Format::nan) return __int_as_float(0x7fffffff);
+        x = __builtin_inff();
     } else {
         const int exponent = size >> Format::fraction;
         const int digits =
@@ -78,8 +88,8 @@ struct SmallFloat {
     SmallFloat() = default;
 #define SIMULATOR_SMALL_FROM(T) \
     explicit SmallFloat(T x) : __x(to_small<Format>(double(x))) {}
+    explicit SmallFloat(double x) : __x(to_small_of_double<Format>(x)) {}
     SIMULATOR_SMALL_FROM(float)
-    SIMULATOR_SMALL_FROM(double)
     SIMULATOR_SMALL_FROM(short)
     SIMULATOR_SMALL_FROM(unsigned short)
     SIMULATOR_SMALL_FROM(int)
@@ -94,7 +104,10 @@ struct SmallFloat {
 
     explicit operator float() const { return from_small<Format>(__x); }
     explicit operator double() const { return float(*this); }
-    explicit operator __half() const { return float(*this); }
+    explicit operator __half() const {
+        const float x = float(*this);
+        return x == x ? __half(x) : __ushort_as_half(0x7fff);
+    }
     explicit operator __nv_bfloat16() const { return float(*this); }
     explicit operator bool() const { return float(*this) != 0; }
 #define SIMULATOR_SMALL_TO(T) \
@@ -125,6 +138,8 @@ struct SmallFloats {
     explicit SmallFloats(__half2 v) : SmallFloats(__half22float2(v)) {}
     explicit SmallFloats(__nv_bfloat162 v) : SmallFloats(__bfloat1622float2(v)) {}
     explicit SmallFloats(double4 v) : __x(pack({v.x, v.y, v.z, v.w})) {}
+    explicit SmallFloats(double4_16a v) : __x(pack({v.x, v.y, v.z, v.w})) {}
+    explicit SmallFloats(double4_32a v) : __x(pack({v.x, v.y, v.z, v.w})) {}
     explicit SmallFloats(float4 v) : __x(pack({v.x, v.y, v.z, v.w})) {}
     SmallFloats(__half2 low, __half2 high)
         : SmallFloats(float4{float(low.x), float(low.y), float(high.x), float(high.y)}) {}
@@ -133,14 +148,22 @@ struct SmallFloats {
 
     explicit operator float2() const { return {at(0), at(1)}; }
     explicit operator float4() const { return {at(0), at(1), at(2), at(3)}; }
-    explicit operator __half2() const { return __float22half2_rn(float2(*this)); }
+    explicit operator __half2() const { return {__half(code(0)), __half(code(1))}; }
     explicit operator __nv_bfloat162() const { return __float22bfloat162_rn(float2(*this)); }
 
   private:
-    float at(int i) const { return from_small<Format>(__x >> i * apart & ((1u << apart) - 1)); }
-    static Word pack(std::initializer_list<double> numbers) {
+    SmallFloat<Format> code(int i) const {
+        SmallFloat<Format> one;
+        one.__x = __x >> i * apart & ((1u << apart) - 1);
+        return one;
+    }
+    float at(int i) const { return float(code(i)); }
+    static unsigned char one(double x) { return to_small_of_double<Format>(x); }
+    static unsigned char one(float x) { return to_small<Format>(x); }
+    template <class T>
+    static Word pack(std::initializer_list<T> numbers) {
         unsigned word = 0, i = 0;
-        for (double x : numbers) word |= unsigned(to_small<Format>(x)) << i++ * apart;
+        for (T x : numbers) word |= unsigned(one(x)) << i++ * apart;
         return Word(word);
     }
 };

@@ -20,7 +20,15 @@ enum class TensorType : uint8_t {
     BF16,
     F32Flush,
     TF32,
-    TF32Flush
+    TF32Flush,
+    U4,        // of 16 together, 8 bytes
+    U4Padded,  // and 8 more that are left free in shared memory
+    U6Padded,  // of 16 together, 12 bytes, and 4 that are left free
+};
+
+// How elements lie in memory: so many together take so many bytes.
+struct Packing {
+    unsigned elements, bytes, shared_bytes;
 };
 
 inline size_t size_of(TensorType type) {
@@ -40,6 +48,22 @@ inline size_t size_of(TensorType type) {
     }
 }
 
+inline Packing packing_of(TensorType type) {
+    switch (type) {
+        case TensorType::U4:
+            return {2, 1, 1};
+        case TensorType::U4Padded:
+            return {16, 8, 16};
+        case TensorType::U6Padded:
+            return {16, 12, 16};
+        default:
+            return {1, unsigned(size_of(type)), unsigned(size_of(type))};
+    }
+}
+
+// Which elements a copy takes: a box; or pixels with their channels, as a convolution reads them.
+enum class Traversal : uint8_t { Box, Im2col, Im2colWide, Im2colWide128 };
+
 struct alignas(64) TensorMap {
     void* base;
     uint64_t extent[5], stride[4];  // elements, and bytes from one index of a dimension to the next
@@ -49,16 +73,24 @@ struct alignas(64) TensorMap {
     TensorType type;
     bool fills_with_nan;
     uint32_t mark;  // that it has been encoded
+    Traversal traversal;
+    uint8_t atom;  // of a swizzle of 128 bytes: 0 for 16 bytes, 1 for 32, 2 with a flip, 3 for 64
+    uint16_t pixels;             // im2col: of a column; box[0] is the number of channels
+    int16_t lower[3], upper[3];  // im2col: the corners of the bounding box, from W on
 
     static constexpr uint32_t encoded = 0x544d4150;
 };
 static_assert(sizeof(TensorMap) == 128, "as large as a CUtensorMap");
 
-// In a swizzle of so many bytes, which 16 of them an address means depends on its line of 128.
-inline char* swizzled(char* address, unsigned swizzle) {
+// In a swizzle of so many bytes, which 16 of them (or more: an atom) an address means depends on
+// its line of 128.
+inline char* swizzled(char* address, unsigned swizzle, unsigned atom = 0) {
     if (!swizzle) return address;
-    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    return reinterpret_cast<char*>(at ^ ((at >> 7 & (swizzle / 16 - 1)) << 4));
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address), line = at >> 7;
+    if (atom == 3) return reinterpret_cast<char*>(at ^ (line & 1) << 6);
+    if (atom)
+        return reinterpret_cast<char*>(at ^ (line & 3) << 5 ^ (atom == 2 ? line & 1 : 0) << 3);
+    return reinterpret_cast<char*>(at ^ (line & (swizzle / 16 - 1)) << 4);
 }
 
 // Outside of the tensor there are zeros, or NaN if the map says so.

@@ -94,27 +94,74 @@ def _reduce_shared(use: Use) -> str:
     )
 
 
-def _box(use: Use, index: int) -> str:
-    rank = int(use.groups["rank"])
+_MODES = {
+    None: "Box",
+    "gather4": "Rows",
+    "scatter4": "Rows",
+    "im2col": "Im2col",
+    "im2col_no_offs": "Im2col",
+    "im2col::w": "Im2colWide",
+    "im2col::w::128": "Im2colWide128",
+}
+
+
+def _box(use: Use, index: int, offsets: str = "") -> str:
+    """`[map, {coordinates}]`; offsets: those of im2col."""
+    rank, mode = int(use.groups["rank"]), _MODES[use.groups["mode"] or use.groups["im2col"]]
     operand = use.operand(index)
     if len(operand.parts) != 2:
         raise NotPtx(f"the tensor's coordinates in {use.instruction.text}")
     count = len(operand.parts[1].parts) if operand.parts[1].kind == "vector" else 1
-    if count != rank:
+    if count != (5 if mode == "Rows" else rank) or (mode == "Rows" and rank != 2):
         raise NotPtx(f"{count} coordinates in {use.instruction.text}")
-    return f"$Box{{{use[index]}}}, {rank}"
+    if mode.startswith("Im2col") and rank < 3:
+        raise NotPtx(f"im2col of {rank} dimensions in {use.instruction.text}")
+    return f"$Box{{{use[index]}{offsets}}}, {rank}, $Mode::{mode}"
 
 
 def _box_to_shared(use: Use) -> str:
-    mask = use[3] if use.groups["multicast"] else "0"
+    mode, offsets, mask = _MODES[use.groups["mode"] or use.groups["im2col"]], "", 3
+    if mode.startswith("Im2col"):
+        wanted = int(use.groups["rank"]) - 2 if mode == "Im2col" else 2
+        listed, mask = use.vector(3), 4
+        if len(listed) != wanted:
+            raise NotPtx(f"{len(listed)} offsets in {use.instruction.text}, not {wanted}")
+        offsets = ", {" + ", ".join(f"int16_t({each})" for each in listed) + "}"
+    masked = use[mask] if use.groups["multicast"] else "0"
     pairs = f"{use.groups['cta'] or 1} == 2"
-    return f"$copy_box({use[0]}, {_box(use, 1)}, {use[2]}, {mask}, {pairs});"
+    return f"$copy_box({use[0]}, {_box(use, 1, offsets)}, {use[2]}, {masked}, {pairs});"
 
 
 def _box_to_global(use: Use) -> str:
     return (
         f"$copy_box_global({_box(use, 0)}, $shared({use[1]}), {_reduction(use.groups.get('op'))});"
     )
+
+
+_FIELDS = {
+    "global_address": "Address",
+    "rank": "Rank",
+    "box_dim": "Box",
+    "global_dim": "Extent",
+    "global_stride": "Stride",
+    "element_stride": "Step",
+    "elemtype": "Type",
+    "interleave_layout": "Interleave",
+    "swizzle_mode": "Swizzle",
+    "swizzle_atomicity": "Atom",
+    "fill_mode": "Fill",
+}
+
+
+def _replace(use: Use) -> str:
+    """`[map], value`, or `[map], dimension, value`."""
+    field = use.groups["field"]
+    has_dimension = field in ("box_dim", "global_dim", "global_stride", "element_stride")
+    if len(use) != 2 + has_dimension:
+        raise NotPtx(f"{len(use)} operands in {use.instruction.text}")
+    at = f"${'shared' if use.groups['space'] == 'shared::cta' else 'generic'}({use[0]})"
+    dimension = use[1] if has_dimension else "0"
+    return f"$replace_in_map({at}, $Field::{_FIELDS[field]}, {dimension}, {use[-1]});"
 
 
 def _store(use: Use) -> str:
@@ -141,6 +188,9 @@ _OP = r"\.(?P<op>add|min|max|inc|dec|and|or|xor)"
 _HINT = r"(?:\.L2::cache_hint)?"
 _MULTICAST = r"(?P<multicast>\.multicast::cluster)?"
 _B64 = r"\.b64"
+_RANK = r"(?P<rank>[1-5])d"
+_LOADED = r"(?:\.(?:tile(?:::(?P<mode>gather4))?|(?P<im2col>im2col(?:::w(?:::128)?)?)))?"
+_STORED = r"(?:\.(?:tile(?:::(?P<mode>scatter4))?|(?P<im2col>im2col_no_offs)))?"
 _H = "mbarriers.h"
 _BULK = "bulk_copies.h"
 _CONTROL = "cluster_launch_control.h"
@@ -206,20 +256,32 @@ RULES = [
     Rule(r"cp\.async\.bulk\.wait_group\.read", "::simulator::wait_for_groups({0}, true);", _BULK),
     Rule(r"cp\.async\.bulk\.prefetch\.[\w.:]+", ";", "values.h"),
     Rule(
-        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"
-        rf"{_TELLS}{_MULTICAST}(?:{CTA_GROUP})?{_HINT}",
+        rf"cp\.async\.bulk\.tensor\.{_RANK}\.shared::(?:cluster|cta)\.global"
+        rf"{_LOADED}{_TELLS}{_MULTICAST}(?:{CTA_GROUP})?{_HINT}",
         _box_to_shared,
         _BULK,
     ),
     Rule(
-        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}",
+        rf"cp\.async\.bulk\.tensor\.{_RANK}\.global\.shared::cta{_STORED}\.bulk_group{_HINT}",
         _box_to_global,
         _BULK,
     ),
     Rule(
-        rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_OP}(?:\.tile)?"
+        rf"cp\.reduce\.async\.bulk\.tensor\.{_RANK}\.global\.shared::cta{_OP}{_STORED}"
         rf"\.bulk_group{_HINT}",
         _box_to_global,
+        _BULK,
+    ),
+    Rule(
+        rf"tensormap\.replace\.tile\.(?P<field>{'|'.join(_FIELDS)})"
+        r"(?:\.(?P<space>global|shared::cta))?\.b1024\.b(?:32|64)",
+        _replace,
+        _BULK,
+    ),
+    Rule(
+        r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release"
+        r"\.(?:cta|cluster|gpu|sys)\.sync\.aligned",
+        "$copy_map($generic({0}), $shared({1}));",
         _BULK,
     ),
     Rule(

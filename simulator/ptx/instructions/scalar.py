@@ -504,6 +504,23 @@ def _cvt_tf32(use: Use) -> str:
     return f"{use[0]} = $tf32_of_f32<{mode}, {is_finite}, {relu}>({source});"
 
 
+def _cvt_four_stochastic(use: Use) -> str:
+    """`d, {a, b, e, f}, random`."""
+    if len(use.vector(1)) != 4:
+        raise NotPtx(f"{len(use.vector(1))} numbers in {use.instruction.text}")
+    relu = str(bool(use.groups["relu"])).lower()
+    return f"{use[0]} = $four_stochastic<${use.groups['to']}, {relu}>({use[1]}, {use[2]});"
+
+
+def _cvt_stochastic(use: Use) -> str:
+    of_bfloat, relu, finite = (
+        str(bool(each)).lower()
+        for each in (use.groups["to"] == "bf16", use.groups["relu"], use.groups["satfinite"])
+    )
+    call = f"$halves_stochastic<{of_bfloat}, {relu}, {finite}>"
+    return f"{use[0]} = {call}({use[1]}, {use[2]}, {use[3]});"
+
+
 def _cvt_small(use: Use) -> str:
     groups = use.groups
     relu = "true" if groups["relu"] else "false"
@@ -617,6 +634,16 @@ _CONVERSIONS = [
     Rule(
         rf"cvt\.(?P<mode>rz|rp){_SATFINITE}\.ue8m0x2\.(?P<of>f32|bf16x2)",
         _cvt_scales,
+        _SMALL_CONVERT,
+    ),
+    Rule(
+        rf"cvt\.rs{_RELU}\.satfinite\.(?P<to>(?:e4m3|e5m2|e2m3|e3m2|e2m1)x4)\.f32",
+        _cvt_four_stochastic,
+        _SMALL_CONVERT,
+    ),
+    Rule(
+        rf"cvt\.rs{_RELU}{_SATFINITE}\.(?P<to>f16|bf16)x2\.f32",
+        _cvt_stochastic,
         _SMALL_CONVERT,
     ),
     Rule(r"cvt\.rn\.bf16x2\.ue8m0x2", "{0} = $bf16x2_of_scales({1});", _SMALL_CONVERT),

@@ -70,56 +70,176 @@ SIMULATOR_INLINE void copy_bulk_global(char* to, const char* from, uint32_t byte
     add_to_group(copy);
 }
 
+// at: from the innermost dimension on; of single rows, the column and four rows.
 struct Box {
     uint64_t map;
     int32_t at[5];
+    int16_t offsets[3] = {};
 };
 
-SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, const char* what,
+// How an instruction takes a tensor: Rows for tile::gather4 and tile::scatter4.
+enum class Mode : uint8_t { Box, Rows, Im2col, Im2colWide, Im2colWide128 };
+
+// Why a tensor map does not go with an instruction; null where it does.
+inline const char* mismatch(const TensorMap& map, unsigned rank, Mode mode) {
+    if (map.mark != TensorMap::encoded)
+        return "its tensor map is none that cuTensorMapEncodeTiled has made";
+    const bool is_im2col = mode >= Mode::Im2col;
+    if (is_im2col != (map.traversal != Traversal::Box))
+        return is_im2col ? "its tensor map is one of cuTensorMapEncodeTiled, not of im2col"
+                         : "its tensor map is one of im2col, not of cuTensorMapEncodeTiled";
+    const auto wanted = Traversal(is_im2col ? int(mode) - int(Mode::Im2col) + 1 : 0);
+    if (map.traversal != wanted)
+        return "its tensor map is made for im2col, im2col::w or im2col::w::128, and not for this";
+    if (map.rank != rank) return "its tensor map has another rank";
+    if (mode == Mode::Rows && map.box[1] != 1)
+        return "tile::gather4 and tile::scatter4 want a tensor map whose box is one row";
+    return nullptr;
+}
+
+SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, Mode mode, const char* what,
                                       const char* file, int line) {
     BulkCopy copy{};
     copy.map = *reinterpret_cast<const TensorMap*>(box.map);
-    if (copy.map.mark != TensorMap::encoded)
-        fail("its tensor map is none that cuTensorMapEncodeTiled has made", what, file, line);
-    if (copy.map.rank != rank) fail("its tensor map has another rank", what, file, line);
-    copy.bytes = size_of(copy.map.type);
-    if (box.at[0] * copy.bytes % 16)
+    if (const char* reason = mismatch(copy.map, rank, mode)) fail(reason, what, file, line);
+    const Packing packing = packing_of(copy.map.type);
+    if (packing.shared_bytes != packing.bytes && box.at[0] % 128)
+        fail("a box of padded elements begins at a multiple of 128 of its row", what, file, line);
+    if (int64_t(box.at[0]) * packing.bytes % (16 * packing.elements))
         fail(
             "a box begins at a multiple of 16 bytes of its row (an H200 ends in an illegal "
             "instruction where it does not)",
             what, file, line);
-    for (unsigned d = 0; d < rank; d++) {
-        copy.at[d] = box.at[d];
-        copy.bytes *= (copy.map.box[d] + copy.map.steps[d] - 1) / copy.map.steps[d];
+    copy.is_of_rows = mode == Mode::Rows;
+    copy.bytes = copy.map.box[0] / packing.elements * packing.shared_bytes;
+    for (unsigned d = 0; d < (copy.is_of_rows ? 5 : rank); d++) copy.at[d] = box.at[d];
+    for (int d = 0; d < 3; d++) copy.offsets[d] = box.offsets[d];
+    if (copy.is_of_rows) {
+        copy.bytes *= 4;
+    } else if (mode == Mode::Box) {
+        for (unsigned d = 1; d < rank; d++)
+            copy.bytes *= (copy.map.box[d] + copy.map.steps[d] - 1) / copy.map.steps[d];
+    } else {
+        const unsigned halos = mode == Mode::Im2colWide128 ? 4 : mode == Mode::Im2colWide;
+        if (halos && box.offsets[0] < 0) fail("the halo is negative", what, file, line);
+        copy.bytes *= copy.pixels() + halos * box.offsets[0];
     }
     return copy;
 }
 
-SIMULATOR_INLINE void copy_box(uint32_t to, const Box& box, unsigned rank, uint32_t barrier,
-                               uint32_t mask, bool in_pairs, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void copy_box(uint32_t to, const Box& box, unsigned rank, Mode mode,
+                               uint32_t barrier, uint32_t mask, bool in_pairs, SIMULATOR_CALLER) {
     const char* what = "cp.async.bulk.tensor";
-    BulkCopy copy = copy_of_box(box, rank, what, file, line);
+    BulkCopy copy = copy_of_box(box, rank, mode, what, file, line);
     copy.kind = BulkCopy::BoxToShared;
     copy.transaction = copy.bytes;
     if (to % 128) fail("a box in shared memory lies on a multiple of 128 bytes", what, file, line);
     start(copy, to, barrier, mask, in_pairs, what, file, line);
 }
 
-SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, char* from,
+SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, Mode mode, char* from,
                                       Reduction reduction, SIMULATOR_CALLER) {
     const char* what = "cp.async.bulk.tensor";
-    BulkCopy copy = copy_of_box(box, rank, what, file, line);
+    BulkCopy copy = copy_of_box(box, rank, mode, what, file, line);
     copy.kind = BulkCopy::BoxToGlobal;
     copy.reduction = reduction;
     copy.type = copy.map.type;
     copy.shared = from;
-    for (unsigned d = 0; d < rank; d++)
+    if (copy.map.type == TensorType::U4Padded)
+        fail("elements of 16U4_ALIGN16B are loaded, and not stored", what, file, line);
+    if (copy.map.atom == 2)
+        fail(
+            "a swizzle of atoms of 32 bytes with a flip of 8 is for loads alone", what, file, line);
+    if (reduction != Reduction::None && copy.map.type >= TensorType::U4)
+        fail("packed elements are not reduced", what, file, line);
+    for (unsigned d = 0; d < rank && mode == Mode::Box; d++)
         if (box.at[d] < 0)
             fail("a box that is written has no coordinate less than 0", what, file, line);
     if (reinterpret_cast<uintptr_t>(from) % 128)
         fail("a box in shared memory lies on a multiple of 128 bytes", what, file, line);
     copy.what = what, copy.file = file, copy.line = line;
     add_to_group(copy);
+}
+
+// A field of a tensor map in memory. Numbers are those of the PTX manual, types too.
+enum class Field : uint8_t {
+    Address,
+    Rank,
+    Box,
+    Extent,
+    Stride,
+    Step,
+    Type,
+    Interleave,
+    Swizzle,
+    Atom,
+    Fill
+};
+
+SIMULATOR_INLINE void replace_in_map(char* at, Field field, unsigned d, uint64_t value,
+                                     SIMULATOR_CALLER) {
+    const char* what = "tensormap.replace";
+    static constexpr TensorType types[] = {
+        TensorType::U8,        TensorType::U16, TensorType::U32,      TensorType::S32,
+        TensorType::U64,       TensorType::S64, TensorType::F16,      TensorType::F32,
+        TensorType::F32Flush,  TensorType::F64, TensorType::BF16,     TensorType::TF32,
+        TensorType::TF32Flush, TensorType::U4,  TensorType::U4Padded, TensorType::U6Padded};
+    static constexpr uint8_t swizzles[] = {0, 32, 64, 128};
+    auto& map = *reinterpret_cast<TensorMap*>(at);
+    if (reinterpret_cast<uintptr_t>(at) % 64)
+        fail("a tensor map lies on a multiple of 64 bytes", what, file, line);
+    if (d > 4 || (d > 3 && field == Field::Stride))
+        fail("a tensor has at most five dimensions", what, file, line);
+    map.mark = TensorMap::encoded;
+    switch (field) {
+        case Field::Address:
+            if (value % 16) fail("the address is a multiple of 16 bytes", what, file, line);
+            map.base = reinterpret_cast<void*>(value);
+            return;
+        case Field::Rank:
+            if (value > 4) fail("the rank less one is from 0 to 4", what, file, line);
+            map.rank = uint8_t(value + 1);
+            return;
+        case Field::Box:
+            if (value < 1 || value > 256)
+                fail("a box has from 1 to 256 elements in a dimension", what, file, line);
+            map.box[d] = uint16_t(value);
+            return;
+        case Field::Extent:
+            map.extent[d] = uint32_t(value);
+            return;
+        case Field::Stride:
+            if (value % 16) fail("a stride is a multiple of 16 bytes", what, file, line);
+            map.stride[d] = value;
+            return;
+        case Field::Step:
+            if (value < 1 || value > 8) fail("a step is from 1 to 8", what, file, line);
+            map.steps[d] = d ? uint8_t(value) : 1;
+            return;
+        case Field::Type:
+            if (value > 15) fail("the type of the elements is none", what, file, line);
+            map.type = types[value];
+            return;
+        case Field::Interleave:
+            if (value) fail("the simulator has no interleaved layouts", what, file, line);
+            return;
+        case Field::Swizzle:
+            if (value > 3) fail("the swizzle is none", what, file, line);
+            map.swizzle = swizzles[value];
+            return;
+        case Field::Atom:
+            if (value > 3) fail("the swizzle's atom is none", what, file, line);
+            map.atom = uint8_t(value);
+            return;
+        case Field::Fill:
+            map.fills_with_nan = value & 1;
+            return;
+    }
+}
+
+// tensormap.cp_fenceproxy: a tensor map that has been changed in shared memory.
+SIMULATOR_INLINE void copy_map(char* to, const char* from) {
+    *reinterpret_cast<TensorMap*>(to) = *reinterpret_cast<const TensorMap*>(from);
 }
 
 // st.async and red.async: a value, or a vector of them.
