@@ -1,8 +1,9 @@
 """What the checker finds in planted bugs and in correct kernels, for docs/checker.md.
 
     python -m docs.programs.checker_confusion
+    python -m docs.programs.checker_confusion tensor scale    # of files with this in their names
 
-Runs what tests/checker/test_checker.py tests, and counts.
+Runs what tests/checker/test_checker.py tests, and counts. With words it prints the counts alone.
 """
 
 import sys
@@ -40,7 +41,8 @@ def verdict(report: lab.Report, kinds: set[str], kind: str = "", line: int = 0) 
 Counts = dict[str, Counter[tuple[int, int]]]
 
 
-def counts() -> Counts:
+def counts(words: list[str]) -> Counts:
+    """words: only of files of planted and correct kernels with one of these in their names."""
     sys.path[:0] = [str(ROOT / "tests" / room) for room in ("checker", "helpers")]
     tests = import_module("test_checker")
 
@@ -49,13 +51,20 @@ def counts() -> Counts:
         return verdict(report, tests.kinds(report), *bug)
 
     found: Counts = {}
-    for file, function, kind, line in sorted(tests.PLANTED, key=lambda planted: planted[2]):
+
+    def wanted(planted_or_correct: tuple) -> bool:
+        return not words or any(word in planted_or_correct[0] for word in words)
+
+    planted = filter(wanted, tests.PLANTED)
+    for file, function, kind, line in sorted(planted, key=lambda planted: planted[2]):
         what = found.setdefault(kind, Counter())
         what.update((order, judged(file, function, order, kind, line)) for order in ORDERS)
-    for file, function in tests.CORRECT:
+    for file, function in filter(wanted, tests.CORRECT):
         style = "of asynchronous work" if "async" in file else "of varied style"
         what = found.setdefault(f"no bug: kernels {style}", Counter())
         what.update((order, judged(file, function, order)) for order in ORDERS)
+    if words:
+        return found
     ours = "no bug: our ops, forward and backward, every version and option, 2 types, 2 shapes"
     found[ours] = Counter(
         (0, verdict(tests.checked_case(case, dtype, *shape), set()))
@@ -76,7 +85,10 @@ def row(what: str, found: Counter[tuple[int, int]]) -> list[object]:
 
 def main() -> None:
     """Write the CSV, with a line for each kind of bug, and the page's totals."""
-    rows = [row(*each) for each in counts().items()]
+    rows = [row(*each) for each in counts(sys.argv[1:]).items()]
+    if sys.argv[1:]:
+        print(totals(rows))
+        return
     write_csv(CSV, HEAD, rows)
     PART.write(totals(rows))
 

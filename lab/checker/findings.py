@@ -61,6 +61,8 @@ HINTS = {
     "tensor memory kept": "One warp frees what it has allocated, tcgen05.dealloc, before the block"
     " ends.",
     "tensor memory": "Columns are allocated by one warp, used, and freed once by one warp.",
+    "scale factors": "Copy 32 rows of 16 bytes for each 128 rows or columns, by tcgen05.cp"
+    " .32x128b.warpx4, to columns of their own.",
     "missing tcgen05 fence": "tcgen05.fence::before_thread_sync, the barrier, and after it"
     " tcgen05.fence::after_thread_sync in the thread that goes on.",
     "cta_group": "All instructions of a kernel on tensor memory have the same cta_group.",

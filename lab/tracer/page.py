@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lab.tracer.record import OTHER
+from lab.tracer.record import NO_FLIGHT, OTHER
 from lab.tracer.text import short, spans
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def _flights(trace: Trace) -> dict[str, np.ndarray]:
         "fWarp": found[:, 2],
         "fWord": found[:, 3],
         "fCount": counts.astype("u4"),
+        **_tensor_work(trace),
         "mRound": changes["round"],
         "mBarrier": np.unique(changes["barrier"], return_inverse=True)[1].ravel().astype("u4"),
         "mThread": changes["thread"],
@@ -133,6 +134,28 @@ def _flights(trace: Trace) -> dict[str, np.ndarray]:
         "mBytes": changes["bytes"].astype("i4"),
         "mEnded": changes["has_ended"],
         "mInit": changes["is_init"],
+    }
+
+
+def _tensor_work(trace: Trace) -> dict[str, np.ndarray]:
+    """Who uses which columns of tensor memory, from when until it has been waited for.
+
+    What has no flight of its own, an access of a warp, is in use in the step in which it is made.
+    """
+    it, flights = trace.tables["tensor"], trace.tables["flights"]
+    ends = np.append(flights["until"], np.uint32(0))
+    until = np.where(
+        it["flight"] == NO_FLIGHT, it["round"], ends[np.minimum(it["flight"], len(flights))]
+    )
+    return {
+        "nRound": it["round"],
+        "nUntil": np.minimum(until, trace.steps).astype("u4"),
+        "nThread": it["thread"],
+        "nWord": it["word"],
+        "nRegion": it["region"],
+        "nIsRead": it["is_read"],
+        "nFirst": it["first"],
+        "nCount": it["count"],
     }
 
 
@@ -197,6 +220,22 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
     """What is to be drawn of memory: its elements, and how they lie."""
     region = trace.regions[number]
     name = region["name"] or "unnamed memory"
+    work = trace.tables["tensor"]
+    work = work[work["region"] == number]
+    if len(work):
+        last = int((work["first"] + work["count"]).max())
+        return {
+            "name": name,
+            "begin": str(region["begin"]),
+            "of": region.get("of", ""),
+            "bytes": region["size"],
+            "shared": True,
+            "barriers": False,
+            "kind": "f",
+            "size": 4,
+            "shape": [128, 512],
+            "columns": [int(work["first"].min()), last],  # that are used
+        }
     layout = trace.report.layout_of({"name": region["name"], "bytes": region["size"]})
     touches = trace.tables["touches"]
     sizes = touches["size"][(touches["region"] == number) & (touches["how"] < OTHER)]

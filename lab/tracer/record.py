@@ -36,6 +36,12 @@ FLIGHT = np.dtype(
     [("round", "u4"), ("until", "u4"), ("thread", "u2"), ("word", "u2"), ("barrier", "u8")],
     align=True,
 )
+TENSOR = np.dtype(
+    [
+        *[("round", "u4"), ("flight", "u4"), ("thread", "u2"), ("word", "u2")],
+        *[("region", "u2"), ("is_read", "u2"), ("first", "u2"), ("count", "u2")],
+    ]
+)
 BARRIER = np.dtype(
     [
         *[("round", "u4"), ("arriving", "u4"), ("barrier", "u8"), ("bytes", "i8")],
@@ -53,6 +59,7 @@ BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u
 # Of accesses: by an asynchronous copy, a tensor core or another block. Behind it: what one of these
 # reads, as a thread has asked for.
 OTHER = 3
+NO_FLIGHT = 0xFFFFFFFF  # of uses of tensor memory: an access of a warp
 OUTSIDE = np.dtype([("address", "u8"), ("step", "u4"), ("size", "u4")])
 MOST_POINTERS = 1 << 12  # whose memory is looked up
 TABLES = {"steps": STEP, "changes": CHANGE, "touches": TOUCH, "waits": WAIT, "before": BEFORE}
@@ -63,6 +70,7 @@ TABLES |= {
     "rounds": ROUND,
     "opened": ROUND,
     "outside": OUTSIDE,
+    "tensor": TENSOR,
 }
 
 

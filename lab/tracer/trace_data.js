@@ -29,6 +29,27 @@ class TraceData {
         this.buildTouches();
         this.buildWaits();
         this.buildFlights();
+        this.buildTensorWork();
+    }
+
+    // Of each region of tensor memory who uses which columns, in order.
+    buildTensorWork() {
+        this.tensorWork = this.regions.map(() => []);
+        for (let n = 0; n < this.nRound.length; n++)
+            this.tensorWork[this.nRegion[n]].push({ from: this.nRound[n], until: this.nUntil[n], thread: this.nThread[n],
+                word: this.words[this.nWord[n]], isRead: !!this.nIsRead[n], first: this.nFirst[n], count: this.nCount[n] });
+    }
+    // Those under way after a step, and the accesses of the step itself.
+    tensorUsesAt(region, step) {
+        return this.tensorWork[region].filter((it) => it.from === step || (it.from < step && step < it.until))
+            .map((it) => ({ ...it, isOpen: it.until > step }));
+    }
+    // The last that has written a cell: of accesses, by a warp that reaches its lane.
+    lastTensorWrite(region, cell, step) {
+        const lane = Math.floor(cell / 512), column = cell % 512;
+        const wrote = this.tensorWork[region].filter((it) => !it.isRead && it.until <= step && column >= it.first && column < it.first + it.count
+            && (!it.word.startsWith("tcgen05.st") || (it.thread >> 5) % 4 === lane >> 5));
+        return wrote.reduce((last, it) => (!last || it.until >= last.until ? it : last), undefined);
     }
 
     // Of each thread: its steps, as positions in the table of groups, with the position of the

@@ -319,25 +319,31 @@ class Memory {
             if (columns * region.size === region.bytes) columns = Math.min(columns, 32); // a single row
             if (columns > 256) columns = 128;
             const all = Math.floor(region.bytes / region.size);
-            let first = 0, end = all;
-            if (cells.size && (!region.shared || all > 4096)) {
+            let first = 0, end = all, stride = columns;
+            if (region.columns) { // tensor memory: the columns that are used, of all lanes
+                [first, columns, stride] = [region.columns[0], region.columns[1] - region.columns[0], region.shape[1]];
+            } else if (cells.size && (!region.shared || all > 4096)) {
                 first = all, end = 0;
                 for (const cell of cells.keys()) first = Math.min(first, cell), end = Math.max(end, cell + 1);
             }
-            first -= first % columns;
-            end = Math.min(end, first + Math.floor(MOST_CELLS / columns) * columns, all);
+            if (!region.columns) first -= first % columns;
+            if (!region.columns) end = Math.min(end, first + Math.floor(MOST_CELLS / columns) * columns, all);
             const box = element("div", "", { class: "memory" });
             const shape = region.shape.join(" x ");
             let said = `${region.of || region.name} [${shape}], ${region.shared ? "shared" : "global"} memory`;
-            if (end - first < all) said += `; shown are elements ${first} to ${end - 1} of ${all}`;
+            if (region.columns) said = `${region.of || region.name}: 128 lanes, columns ${first} to ${region.columns[1] - 1} of 512`;
+            else if (end - first < all) said += `; shown are elements ${first} to ${end - 1} of ${all}`;
             box.append(element("div", said, { class: "soft" }));
             const canvas = element("canvas");
             canvas.dataset.region = region.name;
             const scroll = element("div", "", { class: "scroll" });
+            const strip = region.columns && element("canvas"), uses = region.columns && element("div", "", { class: "soft uses" });
+            if (strip) scroll.append(strip);
             scroll.append(canvas);
+            if (uses) box.append(uses);
             box.append(scroll);
             byId("memory").append(box);
-            const grid = { number, region, columns, first, end, canvas };
+            const grid = { number, region, columns, stride, first, end, canvas, strip, uses };
             this.grids.push(grid);
             canvas.onmousemove = (event) => tip(event, this.told(grid, this.cellAt(grid, event)));
             canvas.onmouseleave = (event) => tip(event, "");
@@ -352,14 +358,16 @@ class Memory {
     }
     cellAt(grid, event) {
         const column = Math.floor(event.offsetX / grid.wide), row = Math.floor(event.offsetY / grid.high);
-        const cell = grid.first + row * grid.columns + column;
+        const cell = grid.first + row * grid.stride + column;
         return column < grid.columns && cell < grid.end ? cell : -1;
     }
     told(grid, cell) {
         if (cell < 0) return "";
         const { data } = this, { value, writer } = data.cell(grid.number, cell, this.step);
         const said = [data.elementName(grid.number, cell) + (value === undefined ? "" : " = " + shown(value))];
-        if (writer !== undefined) {
+        const work = grid.region.columns && value !== undefined && data.lastTensorWrite(grid.number, cell, this.step);
+        if (work) said.push(`written by ${work.word} of ${data.threadName(work.thread)}, asked for in step ${data.rNumber[work.from]}`);
+        else if (writer !== undefined) {
             const who = data.tThread[writer], when = data.tRound[writer];
             if (who === 0xffff) said.push(`written by an asynchronous copy, a tensor core or another block before step ${data.rNumber[when] + 1}`);
             else {
@@ -382,8 +390,29 @@ class Memory {
             }
         }
         this.grids.forEach((grid, i) => this.drawGrid(grid, marks[i]));
+        for (const grid of this.grids) if (grid.strip) this.drawUses(grid, step);
         byId("accesses").textContent = requests(data, step).join("\n");
         byId("accesses").style.whiteSpace = "pre-wrap";
+    }
+    // What is under way in which columns: a bar that is filled where it writes.
+    drawUses(grid, step) {
+        const { data } = this, found = data.tensorUsesAt(grid.number, step);
+        const pen = sized(grid.strip, grid.columns * grid.wide + 1, 23);
+        pen.font = "9px ui-monospace, monospace";
+        pen.textAlign = "center";
+        pen.fillStyle = themed("--ink");
+        const apart = Math.max(1, Math.ceil(26 / grid.wide)); // numbers of columns that have room
+        for (let i = 0; i < grid.columns; i += apart) pen.fillText(grid.first + i, (i + 0.5) * grid.wide, 9);
+        for (const it of found) {
+            pen.fillStyle = pen.strokeStyle = colourOf(it.thread >> 5);
+            const box = [(it.first - grid.first) * grid.wide + 1, 14, it.count * grid.wide - 2, 6];
+            if (it.isRead) pen.strokeRect(...box);
+            else pen.fillRect(...box);
+        }
+        const said = new Set(found.map((it) => `${it.isOpen ? "in flight" : "now"}: ${it.word} of ${data.threadName(it.thread)} `
+            + `${it.isRead ? "reads" : "writes"} columns ${it.first} to ${it.first + it.count - 1}`));
+        grid.uses.textContent = [...said].slice(0, 12).join("\n") || "nothing in flight";
+        grid.uses.style.whiteSpace = "pre-wrap";
     }
     // Only what differs from what is shown: elements touched since, and those marked before and now.
     drawGrid(grid, marks) {
@@ -392,15 +421,16 @@ class Memory {
         const all = look !== grid.look;
         if (all) this.layOut(grid, look);
         const cells = new Set();
+        const isShown = (cell) => cell >= first && cell < end && (cell - first) % grid.stride < grid.columns;
         const touched = (t) => {
             if (data.tRegion[t] !== grid.number) return;
-            for (const cell of data.cellsOf(t)) if (cell >= first && cell < end) cells.add(cell);
+            for (const cell of data.cellsOf(t)) if (isShown(cell)) cells.add(cell);
         };
-        if (all) for (let cell = first; cell < end; cell++) cells.add(cell);
+        if (all) for (let cell = first; cell < end; cell++) isShown(cell) && cells.add(cell);
         else {
             const [from, to] = grid.step < this.step ? [grid.step, this.step] : [this.step, grid.step];
             for (let t = data.touchedIn[from + 1]; t < data.touchedIn[to + 1]; t++) touched(t);
-            for (const cell of [...grid.marks.keys(), ...marks.keys()]) if (cell >= first && cell < end) cells.add(cell);
+            for (const cell of [...grid.marks.keys(), ...marks.keys()]) if (isShown(cell)) cells.add(cell);
         }
         grid.step = this.step;
         grid.marks = marks;
@@ -412,7 +442,7 @@ class Memory {
         grid.wide = Math.max(5, Math.min(46, Math.floor(room / columns)));
         grid.numbers = grid.wide >= 26;
         grid.high = grid.numbers ? 20 : Math.min(grid.wide, 14);
-        const rows = Math.ceil((end - first) / columns);
+        const rows = Math.ceil((end - first) / grid.stride);
         const pen = (grid.pen = sized(canvas, columns * grid.wide + 1, rows * grid.high + 1));
         pen.font = `${grid.wide >= 36 ? 11 : 9}px ui-monospace, monospace`;
         pen.textBaseline = "middle";
@@ -424,7 +454,7 @@ class Memory {
     }
     drawCell(grid, cell, mark) {
         const { pen, wide, high, most, colours } = grid, i = cell - grid.first;
-        const x = (i % grid.columns) * wide + 0.5, y = Math.floor(i / grid.columns) * high + 0.5;
+        const x = (i % grid.stride) * wide + 0.5, y = Math.floor(i / grid.stride) * high + 0.5;
         const { value, writer } = this.data.cell(grid.number, cell, this.step), number = Number(value);
         pen.fillStyle = colours.page;
         pen.fillRect(x + 0.5, y + 0.5, wide - 1, high - 1);

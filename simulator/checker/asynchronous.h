@@ -235,6 +235,7 @@ class Asynchronous final : public WorkWatcher {
                      Site& asked);
     void tensor_done(const BulkCopy& completion);
     void order_columns(const tensor_cores::TensorUse& use, const Site& at);
+    void look_for_scales(const tensor_cores::TensorUse& use, const Site& at);
     bool is_fenced(const Touch& before, unsigned thread);
     Finding* say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
                  const char* other_access = "", unsigned other_thread = 0);

@@ -206,6 +206,7 @@ const char* kind_of(const std::string& message) {
     if (has(" threads at barrier ") || has("bar.sync: ") || has("bar.arrive: ") || has("bar.red: "))
         return "named barrier";
     if (has("setmaxnreg")) return "setmaxnreg";
+    if (has("scale factor") || has("scale_vec")) return "scale factors";
     if (has("tcgen05.")) return "tensor memory";
     if (has("clusterlaunchcontrol.")) return "cluster launch control";
     if (has("tensor map")) return "tensor map";

@@ -55,12 +55,15 @@ void Asynchronous::tensor_fence(bool is_before) {
 
 void Asynchronous::tensor_use(const TensorUse& use) {
     Site& asked = site_of(use.what, use.file, use.line);
+    look_for_scales(use, asked);
     order_columns(use, asked);
+    if (stepper && !use.matrix_count) stepper->tensor_use(use, 0);
     if (use.is_access) return;
     Mine& it = mine();
     it.tensor_operations++;
     if (!use.matrix_count) return;
     Reads reading{{}, it.tensor_operations, begin(asked, nullptr), &asked};
+    if (stepper) stepper->tensor_use(use, reading.id);
     for (int i = 0; i < use.matrix_count; i++) {
         const tensor_cores::SharedMatrix& of = use.matrices[i];
         read_matrix(*of.block, of.descriptor, of.is_transposed, 0, of.lines, of.row_bytes,
@@ -145,6 +148,39 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 columns.reads[q][c] = mine_now;
                 return true;
             });
+        }
+    }
+}
+
+// A product reads its scale factors in all four quarters of the lanes. Who has written them there
+// is known; whether the quarters have the same ones is for the product to find.
+void Asynchronous::look_for_scales(const TensorUse& use, const Site& at) {
+    for (int i = 0; i < use.scale_count; i++) {
+        const ColumnRange range = use.scales[i];
+        const auto tell = [&](uint32_t column, const char* what, const Site* other = nullptr) {
+            say("scale factors",
+                text("the scale factors of %s are read from columns %u to %u, and column %u %s",
+                     i ? "B" : "A", range.first, range.first + range.count - 1, column, what),
+                at, other, other ? other->what : "");
+        };
+        if (range.meets(use.written[0]))
+            return tell(std::max(range.first, use.written[0].first),
+                        "belongs to the accumulator of this product");
+        for (int of = 0; of < use.block_count; of++) {
+            const auto found = blocks.find(use.blocks[of]);
+            if (found == blocks.end()) continue;
+            const Columns* const columns = found->second.columns.get();
+            for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
+                for (unsigned q = 0; q < 4; q++) {
+                    const ColumnUse written = columns ? columns->writes[q][c] : ColumnUse();
+                    if (!written.time)
+                        return tell(c, text("has not been written in lanes %u to %u: tcgen05.cp "
+                                            "with .warpx4 writes all of them",
+                                            q * 32, q * 32 + 31)
+                                           .c_str());
+                    if (!strcmp(written.site->what, "tcgen05.mma"))
+                        return tell(c, "was written last as an accumulator", written.site);
+                }
         }
     }
 }

@@ -196,6 +196,8 @@ class Stepper {
     virtual void work_ends(uint32_t id) = 0;
     virtual void product(const tensor_cores::Tile& tile, const char* what, const char* file,
                          int line) = 0;
+    // It uses tensor memory, by work of this number, or 0.
+    virtual void tensor_use(const tensor_cores::TensorUse& use, uint32_t id) = 0;
     // As of WorkWatcher; `count`: it has been initialised for so many.
     virtual void mbarrier_changes(const uint64_t* barrier, uint32_t count, int64_t bytes,
                                   uint32_t arriving, bool has_ended, const char* what,

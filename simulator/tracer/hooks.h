@@ -238,6 +238,8 @@ SIMULATOR_HOOK const void* simulator_trace_table(unsigned which, size_t* bytes) 
             return table(it.opened);
         case 10:
             return table(it.outside);
+        case 11:
+            return table(it.tensor);
         default:
             return table(it.bytes);
     }

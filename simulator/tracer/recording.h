@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 #include "../executor/watcher.h"
-#include "../include/simulator/tensor_cores.h"
+#include "../include/simulator/tensor_memory.h"
 
 extern "C" bool simulator_check_region(uintptr_t address, uintptr_t* begin, size_t* bytes,
                                        bool* is_shared, const char** name);
@@ -69,6 +69,12 @@ struct Flight {
     uint16_t thread, what;  // of `words`
     uint64_t barrier;       // that it tells, or 0
 };
+// Columns of tensor memory that an operation or access writes, or reads.
+struct TensorWork {
+    uint32_t round, flight;  // `flight`: of `flights`, or ~0
+    uint16_t thread, what;   // of `words`
+    uint16_t region, is_read, first, count;
+};
 // An mbarrier changes.
 struct BarrierChange {
     uint32_t round, arriving;
@@ -123,6 +129,7 @@ struct Recording {
     std::vector<Waiting> waits;
     std::vector<Before> before;
     std::vector<Flight> flights;
+    std::vector<TensorWork> tensor;
     std::vector<BarrierChange> barriers;
     std::vector<Sighting> sightings;
     std::vector<Round> rounds;

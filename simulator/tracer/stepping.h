@@ -219,6 +219,24 @@ class Tracer : public Stepper {
         if (is_on && runs_traced()) recording.flights[found->second].until = of->round;
         in_flight.erase(found);
     }
+    void tensor_use(const tensor_cores::TensorUse& use, uint32_t id) override {
+        if (!is_on || !runs_traced()) return;
+        const auto found = in_flight.find(id);
+        const uint32_t flight = found == in_flight.end() ? ~0u : uint32_t(found->second);
+        for (int i = 0; i < use.block_count; i++) {
+            const int region = tensor_memory(use.blocks[i], uintptr_t(use.cells[i]));
+            if (region < 0 || !is_recording()) continue;
+            const uint16_t what = recording.word(place_of(use.what, use.file, use.line));
+            const auto add = [&](const tensor_cores::ColumnRange* ranges, int count, bool is_read) {
+                for (int k = 0; k < count; k++)
+                    recording.tensor.push_back(
+                        {of->round, flight, thread_number(), what, uint16_t(region), is_read,
+                         uint16_t(ranges[k].first), uint16_t(ranges[k].count)});
+            };
+            add(use.written, use.written_count, false);
+            add(use.read, use.read_count, true);
+        }
+    }
     void product(const tensor_cores::Tile& tile, const char* what, const char* file,
                  int line) override {
         if (!is_on || !runs_traced() || !is_recording()) return;
@@ -279,6 +297,26 @@ class Tracer : public Stepper {
             if (it.is_shared && it.block == int(of->slot))
                 recording.note_before(number, 0, it.size);
         }
+    }
+    // The region that is a traced block's tensor memory, from its first use on; or -1.
+    int tensor_memory(const Block* block, uintptr_t begin) {
+        constexpr size_t bytes = 128 * 512 * sizeof(uint32_t);
+        auto& regions = recording.regions;
+        for (const TracedBlock& it : blocks) {
+            if (it.running != block) continue;
+            for (size_t i = regions.size(); i-- > 0;)
+                if (regions[i].begin == begin && !regions[i].is_over) return i;
+            MemoryRegion found{begin, bytes, true, "tensor memory"};
+            found.block = it.slot;
+            found.is_known.resize(bytes / stretch + 1);
+            found.written.resize(bytes);
+            const auto at = reinterpret_cast<const uint8_t*>(begin);
+            found.initial.assign(at, at + bytes);
+            regions.push_back(std::move(found));
+            if (is_recording()) recording.note_before(regions.size() - 1, 0, bytes);
+            return regions.size() - 1;
+        }
+        return -1;
     }
     uint16_t thread_number() const { return of->slot * stride + of->running->rank; }
     static std::string place_of(const std::string& what, const char* file, int line) {

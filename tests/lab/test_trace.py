@@ -297,6 +297,84 @@ def test_tensor_maps_and_products_of_warpgroups_stand_on_the_time_line(hopper):
     assert read["b"] >= 8
 
 
+@pytest.fixture(scope="module")
+def of_tensor_memory() -> lab.Trace:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
+        kernel = jitload.load(SOURCE.with_name("tensor_memory.cu"), target="cpu")
+    return lab.trace(kernel.run_multiplied, X, torch.zeros(128), 128)
+
+
+def test_tensor_memory_is_followed(of_tensor_memory):
+    trace, lines = of_tensor_memory, lines_of(SOURCE.with_name("tensor_memory.cu"))
+    assert trace.report.findings.empty
+    (number,) = [i for i, it in enumerate(trace.regions) if it["name"] == "tensor memory"]
+    work, flights = trace.tables["tensor"], trace.tables["flights"]
+    said = {
+        (trace.words[it["word"]].split(" at ")[0], int(it["first"]), int(it["count"]))
+        for it in work
+    }
+    wanted = {("tcgen05.mma", 0, 16), ("tcgen05.st", 32, 1), ("tcgen05.ld", 3, 1)}
+    assert said == wanted
+    assert set(work["region"]) == {number}
+    # The product is in flight until threads have waited, and then its sums are there.
+    (product,) = [it for it in work if it["count"] == 16]
+    until = flights[product["flight"]]["until"]
+    assert product["round"] < until < trace.runs_of(lines["loaded"], 0)[0]
+    touches = trace.tables["touches"]
+    memory = np.zeros((128, 512), "f4")
+    rounds = []
+    for it in touches[(touches["region"] == number) & (touches["how"] == 3)]:
+        data = trace.bytes[it["at"] : it["at"] + it["size"]].view("f4")
+        memory.reshape(-1)[it["offset"] // 4 :][: len(data)] = data
+        rounds.append(int(it["step"]))
+    assert max(rounds) == until
+    assert (memory[:, :16] == np.outer(X, X[:16])).all()
+    assert (memory[:, 32] == X.numpy() + 0.5).all()
+
+
+@needs_browser
+@pytest.mark.browser
+def test_tensor_memory_is_drawn(of_tensor_memory, tmp_path):
+    trace, lines = of_tensor_memory, lines_of(SOURCE.with_name("tensor_memory.cu"))
+    place = trace.save(tmp_path / "trace.html")
+    (product,) = [it for it in trace.tables["tensor"] if it["count"] == 16]
+    with browser() as started:
+        page = started.new_page(viewport={"width": 1400, "height": 2400})
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(place.as_uri())
+        page.wait_for_function("window.trace")
+
+        def told(step: int, lane: int, column: int) -> str:
+            page.fill("#number", str(step))
+            page.press("#number", "Enter")
+            assert page.evaluate("trace.state.step") == step
+            canvas = page.locator("canvas[data-region='tensor memory']")
+            canvas.scroll_into_view_if_needed()
+            size = canvas.bounding_box()
+            x = (column + 0.5) * size["width"] / 33  # columns 0 to 32 are used
+            canvas.hover(position={"x": x, "y": (lane + 0.5) * size["height"] / 128})
+            return page.locator("#tip").inner_text()
+
+        in_flight = int(product["round"])
+        assert "nobody has written it" in told(in_flight, 40, 3)
+        assert "in flight: tcgen05.mma" in page.locator(".uses").inner_text()
+        assert "writes columns 0 to 15" in page.locator(".uses").inner_text()
+        last = trace.runs_of(lines["loaded"], 0)[0]  # the last warp's
+        said = told(last, 40, 3)
+        assert f"tensor memory[40][3] = {41 * 4}" in said
+        assert "written by tcgen05.mma" in said
+        assert "of thread 0" in said
+        said = told(last, 40, 32)
+        assert "= 41.5" in said
+        assert "written by tcgen05.st" in said
+        assert "of thread 32" in said
+        assert page.locator(".uses").inner_text() == "nothing in flight"
+        page.screenshot(path=str(tmp_path / "tensor_memory.png"), full_page=True)
+        assert not errors
+
+
 @needs_browser
 @pytest.mark.browser
 def test_a_finding_opens_its_trace_in_the_checkers_page(kernels, tmp_path):

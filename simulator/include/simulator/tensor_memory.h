@@ -98,8 +98,9 @@ struct TensorUse {
     bool is_access;        // of a warp, which reaches a quarter of the lanes
     bool is_told = false;  // that it is in conflict with what is under way
     const Block* blocks[2];
-    int block_count = 1, written_count = 0, read_count = 0, matrix_count = 0;
-    ColumnRange written[2], read[4];
+    const uint32_t* cells[2];  // of each block: 128 lanes of 512 columns
+    int block_count = 1, written_count = 0, read_count = 0, scale_count = 0, matrix_count = 0;
+    ColumnRange written[2], read[4], scales[2];  // scales: those of what is read
     SharedMatrix matrices[4];
 
     void writes(ColumnRange range) { written[written_count++] = range; }

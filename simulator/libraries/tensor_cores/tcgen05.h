@@ -18,8 +18,8 @@ struct Pair {
         blocks[0] = &block;
         if (count == 2) {
             if (!block.cluster || count_cluster(block) % 2)
-                fail("cta_group::2 needs a cluster of an even number of blocks", "tcgen05", it.file,
-                     it.line);
+                fail_unlocked("cta_group::2 needs a cluster of an even number of blocks", "tcgen05",
+                              it.file, it.line);
             for (unsigned i = 0; i < 2; i++)
                 blocks[i] = block.cluster[(block.cluster_rank & ~1u) | i];
         }
@@ -210,7 +210,21 @@ void gather_scales(TensorMemory& memory, uint32_t address, uint32_t byte, int co
         fail_with("tcgen05.mma", it.file, it.line,
                   "its scale factors have the address 0x%08x: they begin in lane 0", address);
     want_columns(memory, address, (count + 31) / 32, "tcgen05.mma", it.file, it.line);
-    for (int i = 0; i < count; i++) to[i] = memory.row(i % 32)[address + i / 32] >> 8 * byte;
+    const uint32_t used = it.scales == 4 ? ~0u : (1u << 8 * it.scales) - 1;
+    for (int i = 0; i < count; i++) {
+        const uint32_t lane = i % 32, column = address + i / 32;
+        const auto word = [&](uint32_t quarter) {
+            return memory.row(quarter * 32 + lane)[column] >> 8 * byte & used;
+        };
+        to[i] = word(0);
+        for (uint32_t quarter = 1; quarter < 4; quarter++)
+            if (word(quarter) != to[i])
+                fail_with("tcgen05.mma", it.file, it.line,
+                          "its scale factors in column %u are 0x%x in lane %u and 0x%x in lane %u: "
+                          "all four quarters of the lanes have the same ones (tcgen05.cp with "
+                          ".warpx4 copies them to each)",
+                          column, to[i], lane, word(quarter), quarter * 32 + lane);
+    }
 }
 
 void multiply(const Pair& pair, const TensorOperation& it) {
@@ -326,9 +340,12 @@ void carry_out(const Block& block, const TensorOperation& it) {
 void carry_out_completion(const BulkCopy& it) {
     const Block& block = *reinterpret_cast<const Block*>(it.from);
     TensorMemory& memory = memory_of(block);
-    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
+    memory.mutex.lock();
+    held = &memory.mutex;
     AskedOfMemory& asked = memory.asked[unsigned(it.words[0])];
     for (; asked.done < it.words[1]; asked.done++) carry_out(block, asked.operations[asked.done]);
+    held = nullptr;
+    memory.mutex.unlock();
 }
 
 // ---- What is under way
@@ -360,15 +377,16 @@ ColumnRanges written_by(const TensorOperation& it) {
     return {{first, it.blocks == 2 && m == 128 ? n / 2 : n}};
 }
 
+ColumnRanges scales_of(const TensorOperation& it) {
+    if (it.kind != TensorOperation::Product || !it.scales) return {};
+    const uint32_t n = (it.instruction >> 17 & 63) * 8;
+    return {{it.scales_of_a & 0xffff, 4}, {it.scales_of_b & 0xffff, (n + 31) / 32}};
+}
+
 ColumnRanges read_by(const TensorOperation& it) {
     if (it.kind != TensorOperation::Product) return {};
-    ColumnRanges found;
+    ColumnRanges found = scales_of(it);
     if (it.a_in_memory) found.push_back({uint32_t(it.a) & 0xffff, 8});
-    const uint32_t n = (it.instruction >> 17 & 63) * 8;
-    if (it.scales) {
-        found.push_back({it.scales_of_a & 0xffff, 4});
-        found.push_back({it.scales_of_b & 0xffff, (n + 31) / 32});
-    }
     return found;
 }
 
@@ -405,19 +423,26 @@ Conflict access_in(TensorMemory& memory, const ColumnRanges& written, const Colu
 Conflict conflict_of(const TensorAccess& access, int count) {
     return operation_in(memory_of(running_block()), columns_of(access, count), access.is_store);
 }
-// Products follow each other if they have the same accumulator; not if theirs overlap in part.
+// Operations of one thread follow each other, but for products whose accumulators overlap in part.
+// Those of another thread are to be waited for.
 Conflict conflict_of(const TensorOperation& operation) {
-    TensorMemory& memory = memory_of(running_block());
-    const Conflict found = access_in(memory, written_by(operation), read_by(operation));
-    if (found.file || operation.kind != TensorOperation::Product) return found;
-    const ColumnRange mine = written_by(operation)[0];
+    const Block& block = running_block();
+    TensorMemory& memory = memory_of(block);
+    const ColumnRanges written = written_by(operation), read = read_by(operation);
+    const Conflict found = access_in(memory, written, read);
+    if (found.file) return found;
     std::lock_guard<std::recursive_mutex> lock(memory.mutex);
     for (const auto& [rank, asked] : memory.asked)
         for (size_t i = asked.done; i < asked.operations.size(); i++) {
             const TensorOperation& it = asked.operations[i];
-            if (it.kind != TensorOperation::Product) continue;
-            const ColumnRange its = written_by(it)[0];
-            if (mine.meets(its) && !(mine == its)) return {name_of(it), it.file, it.line};
+            const ColumnRanges its = written_by(it);
+            const bool are_products =
+                it.kind == TensorOperation::Product && operation.kind == TensorOperation::Product;
+            if (are_products && it.to >> 16 != operation.to >> 16) continue;  // in other lanes
+            if (rank == block.rank
+                    ? are_products && meet(written, its) && !(written[0] == its[0])
+                    : meet(written, its) || meet(read, its) || meet(written, read_by(it)))
+                return {name_of(it), it.file, it.line};
         }
     return {};
 }
@@ -431,6 +456,7 @@ Conflict conflict_of(uint32_t first, uint32_t count) {
 TensorUse use_of(const TensorAccess& access, int count) {
     TensorUse use{access.is_store ? "tcgen05.st" : "tcgen05.ld", access.file, access.line, true};
     use.blocks[0] = &running_block();
+    use.cells[0] = memory_of(running_block()).cells[0];
     for (const ColumnRange& range : columns_of(access, count))
         access.is_store ? use.writes(range) : use.reads(range);
     return use;
@@ -442,6 +468,7 @@ TensorUse use_of(const TensorOperation& it) {
     use.block_count = pair.count;
     for (const ColumnRange& range : written_by(it)) use.writes(range);
     for (const ColumnRange& range : read_by(it)) use.reads(range);
+    for (const ColumnRange& range : scales_of(it)) use.scales[use.scale_count++] = range;
     const auto reads = [&](int i, uint64_t descriptor, bool is_transposed, int lines, int bytes,
                            int element_bytes) {
         use.matrices[use.matrix_count++] = {
@@ -450,6 +477,7 @@ TensorUse use_of(const TensorOperation& it) {
     };
     for (int i = 0; i < pair.count; i++) {
         use.blocks[i] = pair.blocks[i];
+        use.cells[i] = pair.memories[i]->cells[0];
         if (it.kind == TensorOperation::Copy) reads(i, it.b, false, it.lanes, it.bytes, 2);
         if (it.kind != TensorOperation::Product) continue;
         const Instruction of(it);

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include "../../include/simulator/tensor_memory.h"
 #include "warpgroups.h"
 
@@ -62,13 +63,21 @@ TensorMemory& memory_of(const Block& block) {
     return *found;
 }
 
+// The lock under which the thread carries out operations. An error ends the block without unwinding
+// the stack, so it is released before.
+thread_local std::recursive_mutex* held = nullptr;
+[[noreturn]] void fail_unlocked(const char* reason, const char* what, const char* file, int line) {
+    if (std::recursive_mutex* const mutex = std::exchange(held, nullptr)) mutex->unlock();
+    fail(reason, what, file, line);
+}
+
 // An error whose reason has numbers in it.
 template <class... Numbers>
 [[noreturn]] void fail_with(const char* what, const char* file, int line, const char* format,
                             Numbers... numbers) {
     thread_local char reason[300];
     snprintf(reason, sizeof reason, format, numbers...);
-    fail(reason, what, file, line);
+    fail_unlocked(reason, what, file, line);
 }
 
 void want_columns(const TensorMemory& memory, uint32_t address, uint32_t count, const char* what,

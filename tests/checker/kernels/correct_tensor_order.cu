@@ -92,7 +92,7 @@ extern "C" void one_warp_alone(const float* x, float* y, int) {
 
 __global__ void scales_stored_kernel(const float* x, float* y) {
     BEGIN(64)
-    STORE(columns + 32, word);
+    STORE_SCALES(columns + 32, word);
     stored();
     before();
     __syncthreads();

@@ -84,7 +84,7 @@ extern "C" void stores_without_a_fence(const float* x, float* y, int) {
 __global__ void scales_not_fenced_kernel(const float* x, float* y) {
     BEGIN(64)
     const unsigned scales = columns + 32;
-    STORE(scales, word);
+    STORE_SCALES(scales, word);
     stored();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -105,7 +105,7 @@ extern "C" void scales_not_fenced(const float* x, float* y, int) {
 __global__ void scales_not_stored_yet_kernel(const float* x, float* y) {
     BEGIN(64)
     const unsigned scales = columns + 32;
-    STORE(scales, word);
+    STORE_SCALES(scales, word);
     before();
     __syncthreads();
     if (threadIdx.x == 0) {

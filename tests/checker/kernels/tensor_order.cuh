@@ -35,6 +35,25 @@ DEVICE void multiply_scaled(unsigned d, const void* tile, unsigned scales) {
         " [%0], %1, %1, %2, [%3], [%3], p; }" ::"r"(d),
         "l"(descriptor), "r"(scaled), "r"(scales));
 }
+// A product of a kind and its scale vector, with scales of A and of B of their own.
+constexpr unsigned of_4_bits = scaled | 1 << 7 | 1 << 10;
+DEVICE unsigned ids(int i) { return scaled | i << 29 | i << 4; }
+#define SCALED(kind, d, shape, of_a, of_b)                                                   \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, 0, 0; tcgen05.mma.cta_group::1.kind::" kind \
+                 " [%0], %1, %1, %2, [%3], [%4], p; }" ::"r"(d),                             \
+                 "l"((at(tile) & 0x3ffff) >> 4 | strides), "r"(shape), "r"(of_a), "r"(of_b))
+#define MXFP8 "mxf8f6f4.block_scale.scale_vec::1X"
+#define MXFP4 "mxf4.block_scale.scale_vec::2X"
+#define NVFP4 "mxf4nvf4.block_scale.scale_vec::4X"
+// Rows of 16 bytes, 8 of them every so many units of 16 bytes.
+#define COPY(shape, stride, to, from)                                          \
+    asm volatile("tcgen05.cp.cta_group::1." shape " [%0], %1;" ::"r"(to),      \
+                 "l"((at(from) & 0x3ffff) >> 4 | 1ll << 46 | stride##ll << 32) \
+                 : "memory")
+#define STORE_SCALES(columns, word)                                                              \
+    asm volatile(                                                                                \
+        "tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %1, %1, %1};" ::"r"(lane_of(columns)), \
+        "r"(word))
 DEVICE void load_bytes(void* to, const float* from, int bytes, uint64_t* barrier) {
     load_bulk(static_cast<float*>(to), from, bytes, barrier);
 }
