@@ -149,7 +149,7 @@ inline CUtensorMap map_of(const void* x, int rows, int cols, int box_rows, int b
     const cuuint64_t extent[] = {cuuint64_t(cols), cuuint64_t(rows)};
     const cuuint64_t stride[] = {cuuint64_t(cols) * (halves ? 2 : 4)};
     const cuuint32_t box[] = {cuuint32_t(box_cols), cuuint32_t(box_rows)}, steps[] = {1, 1};
-    reinterpret_cast<PFN_cuTensorMapEncodeTiled>(entry)(
+    reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
         &map, halves ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
         const_cast<void*>(x), extent, stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
         swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B

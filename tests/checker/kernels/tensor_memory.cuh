@@ -40,9 +40,9 @@ DEVICE void wait_at(uint64_t* barrier, int parity) {
         : "memory");
 }
 DEVICE unsigned lane_of(unsigned columns) { return columns + (threadIdx.x / 32 * 32 << 16); }
-#define LOAD(word, columns)                                        \
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" \
-                 : "=r"(word)                                      \
+#define LOAD(word, columns)                                          \
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" \
+                 : "=r"(word)                                        \
                  : "r"(lane_of(columns)))
 #define STORE(columns, word) \
     asm volatile(            \

@@ -197,7 +197,7 @@ extern "C" void allocated_after_the_permit(const float* x, float* y, int) {
 __global__ void lanes_of_another_warp_kernel(const float* x, float* y) {
     BEGIN(32)
     unsigned mine = columns;
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];"
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];"
                  : "=r"(word)
                  : "r"(mine));  // BUG lanes_of_another_warp: tensor memory
     loaded();

@@ -14,7 +14,7 @@ inline CUtensorMap map_of_floats(const void* x, int rank, const cuuint64_t* exte
     cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &entry, cudaEnableDefault, &found);
     alignas(64) CUtensorMap map;
     const cuuint32_t steps[] = {1, 1, 1};
-    reinterpret_cast<PFN_cuTensorMapEncodeTiled>(entry)(
+    reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
         &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, const_cast<void*>(x), extent, stride, box,
         steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -46,7 +46,7 @@ __global__ void multiplied(const float* x, float* y, int n) {
         : "memory");
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
     float sum;
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" : "=f"(sum) : "r"(mine + 3));
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" : "=f"(sum) : "r"(mine + 3));
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
     y[t] = sum;  // here loaded
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
