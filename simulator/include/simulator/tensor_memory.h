@@ -63,6 +63,11 @@ struct TensorOperation {
     uint32_t disabled[8];               // lanes of D that are not written, for each block
     uint8_t scales;                     // of a row of A and of a column of B, or 0
     uint32_t scales_of_a, scales_of_b;  // where they are, in tensor memory
+    bool is_sparse;                     // .sp: A has two of four units along k,
+    uint32_t metadata;                  // and this is where tensor memory says which
+    bool is_stationary;                 // .ws
+    uint64_t zero_columns;              // its descriptor, or 0
+    bool shifts_a;                      // .ashift: rows of A in tensor memory move down by one
     // A copy: so many lanes of so many bytes, and for each quarter of the memory the first of them.
     uint8_t lanes, bytes, quarters[4];
     Unpacking unpacking;

@@ -31,9 +31,11 @@ struct Metadata {
     }
 };
 
-// D += A B: each row of A is multiplied by those units of B's columns that belong to it.
+// D += A B: each row of A is multiplied by those units of B's columns that belong to it, by
+// `multiply_row(tile of one row, which row, a, b, d)`. metadata: of each row.
+template <class MultiplyRow>
 void multiply_sparse(const Tile& tile, const char* a, const char* b, char* d,
-                     const Metadata& metadata) {
+                     const uint64_t* metadata, MultiplyRow multiply_row) {
     const int bits = bits_of(tile.a), unit = bits >= 16 ? 2 : 1;
     const size_t row = size_t(tile.k) * bits / 8, row_of_d = size_t(tile.n) * bits_of(tile.d) / 8;
     alignas(64) static thread_local char chosen[256 * 32];
@@ -41,12 +43,20 @@ void multiply_sparse(const Tile& tile, const char* a, const char* b, char* d,
     one.m = 1;
     for (int m = 0; m < tile.m; m++) {
         for (size_t i = 0; i < row / unit; i++) {
-            const size_t from = (i / 2 * 4 + (metadata.rows[m] >> 2 * i & 3)) * unit;
+            const size_t from = (i / 2 * 4 + (metadata[m] >> 2 * i & 3)) * unit;
             for (int n = 0; n < tile.n; n++)
                 memcpy(chosen + n * row + i * unit, b + n * 2 * row + from, unit);
         }
-        multiply(one, a + m * row, chosen, d + m * row_of_d);
+        multiply_row(one, m, a + m * row, chosen, d + m * row_of_d);
     }
+}
+
+void multiply_sparse(const Tile& tile, const char* a, const char* b, char* d,
+                     const Metadata& metadata) {
+    multiply_sparse(tile, a, b, d, metadata.rows,
+                    [](const Tile& one, int, const char* x, const char* y, char* to) {
+                        multiply(one, x, y, to);
+                    });
 }
 
 }  // namespace

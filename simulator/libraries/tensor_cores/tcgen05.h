@@ -2,7 +2,8 @@
 //
 // How a B200 rounds is as Xie and others found ("MMA-Sim", 2025), not measured here.
 #pragma once
-#include <stdio.h>
+#include "instruction_descriptor.h"
+#include "sparse.h"
 #include "tensor_memory.h"
 
 namespace simulator::tensor_cores {
@@ -24,126 +25,6 @@ struct Pair {
                 blocks[i] = block.cluster[(block.cluster_rank & ~1u) | i];
         }
         for (int i = 0; i < count; i++) memories[i] = &memory_of(*blocks[i]);
-    }
-};
-
-// Types of 8, 6 and 4 bits by their number in an instruction descriptor.
-constexpr Type small_types[8] = {
-    Type::E4M3, Type::E5M2, Type::E4M3, Type::E2M3, Type::E3M2, Type::ByteE2M1};
-
-bool is_unpacked(Type type) {
-    return type == Type::E2M3 || type == Type::E3M2 || type == Type::ByteE2M1;
-}
-bool is_whole(Type type) { return !is_unpacked(type) && type != Type::E2M1; }  // bytes, or more
-
-// The instruction descriptor, and what follows from it.
-struct Instruction {
-    uint32_t bits;
-    Tile tile;  // of 64 rows at most, for each block
-    BlockScales scales{};
-    uint32_t byte_of_a = 0, byte_of_b = 0;  // where a row's scales begin in a word
-    int m, n, blocks;
-    bool a_is_transposed, b_is_transposed;
-
-    uint32_t field(int from, int width) const { return bits >> from & ((1u << width) - 1); }
-    int rows() const { return m / blocks; }  // of a block
-
-    explicit Instruction(const TensorOperation& it) : bits(it.instruction), blocks(it.blocks) {
-        m = int(field(24, 5)) * 16;
-        n = int(field(17, 6)) * 8;
-        a_is_transposed = field(15, 1);
-        b_is_transposed = field(16, 1);
-        const uint32_t a = field(7, 3), b = field(10, 3), d = field(4, 2);
-        tile = {};
-        tile.m = 64;
-        tile.n = uint16_t(n);
-        const bool is_integer = it.product == ProductKind::I8;
-        tile.sum = Sum::Blackwell;
-        switch (it.product) {
-            case ProductKind::F16:
-                set(it, "0 (F16) or 1 (BF16)", a < 2 && a == b, a ? Type::BF16 : Type::F16,
-                    b ? Type::BF16 : Type::F16);
-                break;
-            case ProductKind::TF32:
-                set(it, "2 (TF32)", a == 2 && b == 2, Type::TF32, Type::TF32);
-                break;
-            case ProductKind::F8F6F4:
-            case ProductKind::MXF8F6F4:
-                set(it, "0 (E4M3), 1 (E5M2), 3 (E2M3), 4 (E3M2) or 5 (E2M1)",
-                    a < 6 && a != 2 && b < 6 && b != 2, small_types[a], small_types[b]);
-                break;
-            case ProductKind::I8:
-                set(it, "0 (unsigned) or 1 (signed)", a < 2 && b < 2, a ? Type::S8 : Type::U8,
-                    b ? Type::S8 : Type::U8);
-                break;
-            case ProductKind::MXF4:
-            case ProductKind::MXF4NVF4:
-                set(it, "1 (E2M1)", a == 1 && b == 1, Type::E2M1, Type::E2M1);
-                break;
-        }
-        tile.k = uint16_t(256 / bits_of(tile.a));
-        tile.scale_a = field(13, 1) ? -1 : 1;
-        tile.scale_b = field(14, 1) ? -1 : 1;
-        if (field(2, 1)) refuse(it, "bit 2 says that A is sparse (%u)", 1u);
-        if ((a_is_transposed && !is_whole(tile.a)) || (b_is_transposed && !is_whole(tile.b)))
-            refuse(it, "bits 15 and 16 are %u: numbers of 4 and 6 bits lie along k", field(15, 2));
-        if (it.scales) {
-            tile.d = Type::F32;
-            read_scaling(it);
-            return;
-        }
-        if (is_integer ? d != 2 : d > 1 || (d == 0 && it.product == ProductKind::TF32))
-            refuse(it, "its type of D, bits 4 and 5, is %u", d);
-        tile.d = is_integer ? Type::S32 : d ? Type::F32 : Type::F16;
-        tile.saturate = is_integer && field(3, 1);
-        if (rows() != 64 && rows() != 128)
-            refuse(it,
-                   blocks == 1 ? "M is %u: it is 64 or 128 with cta_group::1"
-                               : "M is %u: it is 128 or 256 with cta_group::2",
-                   uint32_t(m));
-        const int step = m == 64 ? 8 : blocks == 2 && !is_integer ? 16 : blocks == 2 ? 32 : 16;
-        if (n < step || n > 256 || (n % step && !(is_integer && (n == 8 || n == 24))))
-            refuse(
-                it, "N is %u: it is a multiple of 8 with M = 64, of 16 else, to 256", uint32_t(n));
-    }
-
-    // Of a descriptor with scales: their type, and their first bytes within a word.
-    void read_scaling(const TensorOperation& it) {
-        scales = {!field(23, 1), it.scales};
-        byte_of_a = field(29, 2);
-        byte_of_b = field(4, 2);
-        if (scales.is_ue4m3 && !(it.product == ProductKind::MXF4NVF4 && it.scales == 4))
-            refuse(it, "bit 23 is %u (UE4M3): that is for kind::mxf4nvf4 with scale_vec::4X", 0u);
-        if (byte_of_a % it.scales || byte_of_b % it.scales)
-            refuse(it, "the scale factor ids, bits 4, 5, 29 and 30, are multiples of %u here",
-                   it.scales);
-        if (field(31, 1)) refuse(it, "bit 31 is %u: K is 32 or 64 here, not 96", 1u);
-        if (rows() != 128) refuse(it, "M is %u: with scales it is 128 for each block", uint32_t(m));
-        if (n < 8 * blocks || n > 256 || n % (8 * blocks))
-            refuse(it, "N is %u: it is a multiple of 8 for each block, to 256", uint32_t(n));
-    }
-
-    void set(const TensorOperation& it, const char* wanted, bool is_known, Type a, Type b) {
-        if (!is_known)
-            fail_with("tcgen05.mma", it.file, it.line,
-                      "its instruction descriptor is 0x%08x: the types of A and B, bits 7 to 12, "
-                      "are %s",
-                      bits, wanted);
-        tile.a = a;
-        tile.b = b;
-    }
-    [[noreturn]] void refuse(const TensorOperation& it, const char* reason, uint32_t value) const {
-        char text[200];
-        snprintf(text, sizeof text, reason, value);
-        fail_with("tcgen05.mma", it.file, it.line, "its instruction descriptor is 0x%08x: %s", bits,
-                  text);
-    }
-
-    // Where row i of a block is: 64 rows are in the first half of each quarter of the lanes, or,
-    // of a pair, in the lower half, and the second half of the columns in the upper.
-    bool is_halved() const { return blocks == 2 && rows() == 64; }
-    uint32_t lane(int row) const {
-        return uint32_t(rows() == 64 && blocks == 1 ? row / 16 * 32 + row % 16 : row);
     }
 };
 
@@ -227,22 +108,91 @@ void gather_scales(TensorMemory& memory, uint32_t address, uint32_t byte, int co
     }
 }
 
+// Which units of B belong to the units that rows of a sparse A have, two bits for each. Units of 16
+// bits: a column has 16 rows in 16 lanes, of which each has half of the metadata of two rows. Units
+// of 8 bits: the lane of a row has its 64 bits in two columns. (So CUTLASS has them.)
+void gather_metadata(TensorMemory& memory, const Instruction& instruction,
+                     const TensorOperation& it, uint32_t part_lane, int first, uint64_t* rows) {
+    const bool is_wide = instruction.has_wide_units();
+    const uint32_t column = (it.metadata & 0xffff) + (is_wide ? instruction.field(0, 2) : 0);
+    want_columns(memory, column, is_wide ? 1 : 2, "tcgen05.mma", it.file, it.line);
+    const auto words = [&](int row) {
+        return memory.row((it.metadata >> 16) + part_lane + instruction.lane(row)) + column;
+    };
+    for (int i = 0; i < instruction.tile.m; i++) {
+        const int row = first + i, of_16 = row / 16 * 16 + row % 8, from = row / 8 % 2 * 16;
+        rows[i] =
+            is_wide
+                ? (words(of_16)[0] >> from & 0xffff) | (words(of_16 + 8)[0] >> from & 0xffff) << 16
+                : words(row)[0] | uint64_t(words(row)[1]) << 32;
+    }
+}
+
 void multiply(const Pair& pair, const TensorOperation& it) {
     const char* what = "tcgen05.mma";
     const Instruction instruction(it);
     const Tile& tile = instruction.tile;
     const int rows = instruction.rows(), n = instruction.n, size = bits_of(tile.d) / 8;
-    const int columns = instruction.is_halved() ? n / 2 : n;
+    const int columns = instruction.columns();
     constexpr uint32_t row_bytes = 32;
-    alignas(64) static thread_local char a[64 * row_bytes], b[256 * row_bytes], d[64 * 256 * 4];
+    const uint32_t row_of_b = it.is_sparse ? 2 * row_bytes : row_bytes;
+    alignas(64) static thread_local char a[64 * row_bytes], b[256 * 2 * row_bytes];
+    alignas(64) static thread_local char d[64 * 256 * 4];
     const int of_each = n / pair.count;
     const Descriptor of_b = descriptor_of(it.b, it, what);
+    const ZeroColumns zeros(instruction, it);
     for (int i = 0; i < pair.count; i++)
-        gather(*pair.blocks[i], of_b, instruction.b_is_transposed, 0, of_each, row_bytes,
-               std::max(bits_of(tile.b) / 8, 1), b + i * of_each * row_bytes);
-    unpack(b, size_t(n) * row_bytes, tile.b);
+        gather(*pair.blocks[i], of_b, instruction.b_is_transposed, zeros.shift(), of_each, row_of_b,
+               std::max(bits_of(tile.b) / 8, 1), b + i * of_each * row_of_b);
+    unpack(b, size_t(n) * row_of_b, tile.b);
+    for (int i = 0; i < n; i++)
+        if (zeros.is_zero(i)) memset(b + i * row_of_b, 0, row_of_b);
     uint32_t scales_of_a[128], scales_of_b[256];
-    const uint32_t base = it.to >> 16, column = it.to & 0xffff;
+    const uint32_t column = it.to & 0xffff;
+    // One part of D after the other, at most 64 rows at once.
+    const auto multiply_rows = [&](int block, int part, int first) {
+        TensorMemory& memory = *pair.memories[block];
+        const uint32_t part_lane = uint32_t(part * rows), base = (it.to >> 16) + part_lane;
+        if (it.a_in_memory) {
+            const uint32_t column_of_a = it.a & 0xffff;
+            const uint32_t lane_of_a = (uint32_t(it.a) >> 16) + (it.is_stationary ? part_lane : 0);
+            for (int row = 0; row < tile.m; row++) {
+                const int from = std::max(first + row - it.shifts_a, 0);
+                memcpy(a + row * row_bytes,
+                       memory.row(lane_of_a + instruction.lane(from)) + column_of_a, row_bytes);
+            }
+        } else {
+            gather(*pair.blocks[block], descriptor_of(it.a, it, what), instruction.a_is_transposed,
+                   first, tile.m, row_bytes, std::max(bits_of(tile.a) / 8, 1), a);
+            unpack(a, tile.m * row_bytes, tile.a);
+        }
+        if (!it.accumulates) memset(d, 0, size_t(tile.m) * columns * size);
+        for (int row = 0; it.accumulates && row < tile.m; row++)
+            take_row(memory.row(base + instruction.lane(first + row)) + column, columns, tile.d,
+                     it.scale, d + row * columns * size);
+        const char* const own_b = b + part * columns * row_of_b;
+        const auto multiply_some =
+            [&](const Tile& some, int row, const char* x, const char* y, char* to) {
+                if (it.scales)
+                    multiply_scaled(some, instruction.scales, scales_of_a + first + row,
+                                    scales_of_b + part * columns, x, y, to);
+                else
+                    multiply(some, x, y, to);
+            };
+        if (it.is_sparse) {
+            uint64_t metadata[64];
+            gather_metadata(
+                memory, instruction, it, it.is_stationary ? part_lane : 0, first, metadata);
+            multiply_sparse(tile, a, own_b, d, metadata, multiply_some);
+        } else {
+            multiply_some(tile, 0, a, own_b, d);
+        }
+        for (int row = 0; row < tile.m; row++) {
+            const uint32_t lane = (base + instruction.lane(first + row)) % all_lanes;
+            if (!(it.disabled[block * 4 + lane / 32] >> lane % 32 & 1))
+                put_row(d + row * columns * size, columns, tile.d, memory.row(lane) + column);
+        }
+    };
     for (int i = 0; i < pair.count; i++) {
         TensorMemory& memory = *pair.memories[i];
         want_columns(memory, it.to, columns, what, it.file, it.line);
@@ -251,45 +201,8 @@ void multiply(const Pair& pair, const TensorOperation& it) {
             gather_scales(memory, it.scales_of_a, instruction.byte_of_a, rows, it, scales_of_a);
             gather_scales(memory, it.scales_of_b, instruction.byte_of_b, n, it, scales_of_b);
         }
-        for (int first = 0; first < rows; first += 64) {
-            if (it.a_in_memory) {
-                const uint32_t lane_of_a = uint32_t(it.a) >> 16, column_of_a = it.a & 0xffff;
-                for (int row = 0; row < 64; row++)
-                    memcpy(a + row * row_bytes,
-                           memory.row(lane_of_a + instruction.lane(first + row)) + column_of_a,
-                           row_bytes);
-            } else {
-                gather(*pair.blocks[i], descriptor_of(it.a, it, what), instruction.a_is_transposed,
-                       first, 64, row_bytes, std::max(bits_of(tile.a) / 8, 1), a);
-                unpack(a, sizeof a, tile.a);
-            }
-            // Each half of a row of D where it is, or both at once.
-            const auto for_each_part = [&](auto visit) {
-                for (int row = 0; row < 64; row++) {
-                    for (int part = 0; part < n / columns; part++) {
-                        const uint32_t lane =
-                            base + instruction.lane(first + row) + uint32_t(part) * 64;
-                        visit(lane % all_lanes, memory.row(lane) + column,
-                              d + (row * n + part * columns) * size);
-                    }
-                }
-            };
-            if (it.accumulates)
-                for_each_part([&](uint32_t, const uint32_t* cells, char* part) {
-                    take_row(cells, columns, tile.d, it.scale, part);
-                });
-            else
-                memset(d, 0, size_t(64) * n * size);
-            if (it.scales)
-                multiply_scaled(
-                    tile, instruction.scales, scales_of_a + first, scales_of_b, a, b, d);
-            else
-                multiply(tile, a, b, d);
-            for_each_part([&](uint32_t lane, uint32_t* cells, const char* part) {
-                if (!(it.disabled[i * 4 + lane / 32] >> lane % 32 & 1))
-                    put_row(part, columns, tile.d, cells);
-            });
-        }
+        for (int part = 0; part < instruction.parts(); part++)
+            for (int first = 0; first < rows; first += tile.m) multiply_rows(i, part, first);
     }
 }
 
@@ -374,7 +287,8 @@ ColumnRanges written_by(const TensorOperation& it) {
     if (it.kind == TensorOperation::Copy) return {{first, it.bytes / 4u}};
     if (it.kind == TensorOperation::Shift) return {{first, 8}};
     const uint32_t m = (it.instruction >> 24 & 31) * 16, n = (it.instruction >> 17 & 63) * 8;
-    return {{first, it.blocks == 2 && m == 128 ? n / 2 : n}};
+    if (it.is_stationary) return {{first, m == 32 ? n / 4 : m == 64 ? n / 2 : n}};
+    return {{first, it.blocks == 2 && m == 128 && !it.is_sparse ? n / 2 : n}};
 }
 
 ColumnRanges scales_of(const TensorOperation& it) {
@@ -387,6 +301,9 @@ ColumnRanges read_by(const TensorOperation& it) {
     if (it.kind != TensorOperation::Product) return {};
     ColumnRanges found = scales_of(it);
     if (it.a_in_memory) found.push_back({uint32_t(it.a) & 0xffff, 8});
+    const bool is_wide = it.product == ProductKind::F16 || it.product == ProductKind::TF32;
+    const uint32_t metadata = (it.metadata & 0xffff) + (is_wide ? it.instruction & 3 : 0);
+    if (it.is_sparse) found.push_back({metadata, is_wide ? 1u : 2u});
     return found;
 }
 
@@ -484,7 +401,8 @@ TensorUse use_of(const TensorOperation& it) {
         const Tile& tile = of.tile;
         if (!it.a_in_memory)
             reads(i, it.a, of.a_is_transposed, of.rows(), 32, std::max(bits_of(tile.a) / 8, 1));
-        reads(i, it.b, of.b_is_transposed, of.n / pair.count, 32, std::max(bits_of(tile.b) / 8, 1));
+        reads(i, it.b, of.b_is_transposed, of.n / pair.count, it.is_sparse ? 64 : 32,
+              std::max(bits_of(tile.b) / 8, 1));
     }
     return use;
 }

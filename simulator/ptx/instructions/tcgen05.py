@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from simulator.ptx.instructions.matrices import array
 from simulator.ptx.language import NotPtx
 from simulator.ptx.rules import CTA_GROUP, Rule, Use
@@ -76,26 +78,40 @@ _VECTORS = {
 }
 
 
-def _product_fields(use: Use) -> dict[str, str]:
-    """Of `[d], a, b, instruction`; a or `[a]`."""
-    return {
-        "blocks": f"uint8_t({use.groups['cta']})",
+def _product_fields(use: Use) -> tuple[dict[str, str], int]:
+    """Of `[d], a, b{, [metadata]}, instruction`; a or `[a]`. And how many operands these are."""
+    groups, in_memory = use.groups, use.operand(1).kind == "address"
+    fields = {
+        "blocks": f"uint8_t({groups.get('cta') or 1})",
         "to": use[0],
-        "a_in_memory": "true" if use.operand(1).kind == "address" else "false",
+        "a_in_memory": "true" if in_memory else "false",
         "a": use[1],
         "b": use[2],
-        "product": f"$ProductKind::{use.groups['kind'].upper()}",
-        "instruction": use[3],
+        "product": f"$ProductKind::{groups['kind'].upper()}",
     }
+    at = 3
+    if groups["sparse"]:
+        if use.operand(at).kind != "address":
+            raise NotPtx(f"{use.instruction.text}, which has the address of its metadata in []")
+        fields |= {"is_sparse": "true", "metadata": use[at]}
+        at += 1
+    flags = groups["flags"] or ""
+    if ".ashift" in flags:
+        if not in_memory or re.search("::(fill|use)", flags):
+            raise NotPtx(
+                f"{use.instruction.text}: .ashift is for A in tensor memory, and goes neither with"
+                " .collector::a::fill nor with ::use"
+            )
+        fields["shifts_a"] = "true"
+    return fields | {"instruction": use[at]}, at + 1
 
 
 def _product(use: Use) -> str:
-    """`[d], a, b, instruction{, {disabled lanes}}, accumulates{, scale}`."""
-    fields = _product_fields(use)
-    at = 4
+    """`[d], a, b{, [metadata]}, instruction{, {disabled lanes}}, accumulates{, scale}`."""
+    fields, at = _product_fields(use)
     if use.operand(at).kind == "vector":
-        lanes = use.vector(at)
-        if len(lanes) not in (4, 8):
+        lanes, blocks = use.vector(at), use.groups["cta"]
+        if len(lanes) not in ({"1": (4,), "2": (8,)}.get(blocks, (4, 8))):
             raise NotPtx(f"{len(lanes)} masks of disabled lanes in {use.instruction.text}")
         fields |= {f"disabled[{i}]": lane for i, lane in enumerate(lanes)}
         at += 1
@@ -107,17 +123,26 @@ def _product(use: Use) -> str:
     return _operation("Product", fields)
 
 
+def _stationary_product(use: Use) -> str:
+    """`[d], a, b{, [metadata]}, instruction, accumulates{, zero columns}`."""
+    fields, at = _product_fields(use)
+    fields |= {"is_stationary": "true", "accumulates": f"bool({use[at]})"}
+    if len(use) > at + 1:
+        fields["zero_columns"] = f"uint64_t({use[at + 1]})"
+    return _operation("Product", fields)
+
+
 def _scaled_product(use: Use) -> str:
-    """`[d], a, b, instruction, [scales of a], [scales of b], accumulates`."""
-    kind, vectors = use.groups["kind"], use.groups["vec"]
-    if vectors is None and kind == "mxf4nvf4":
+    """`[d], a, b{, [metadata]}, instruction, [scales of a], [scales of b], accumulates`."""
+    kind, found = use.groups["kind"], re.findall(r"scale_vec::\dX|block\d+", use.groups["flags"])
+    if not found and kind == "mxf4nvf4":
         raise NotPtx(f"{use.instruction.mnemonic}, which says scale_vec::2X or scale_vec::4X")
-    count = _VECTORS[kind].get(vectors or next(iter(_VECTORS[kind])))
-    if count is None or len(use) != 7:
+    count = _VECTORS[kind].get(found[0] if found else next(iter(_VECTORS[kind])))
+    fields, at = _product_fields(use)
+    if count is None or len(found) > 1 or len(use) != at + 3:
         raise NotPtx(use.instruction.mnemonic)
-    fields = _product_fields(use)
-    fields |= {"scales": str(count), "scales_of_a": use[4], "scales_of_b": use[5]}
-    return _operation("Product", fields | {"accumulates": f"bool({use[6]})"})
+    fields |= {"scales": str(count), "scales_of_a": use[at], "scales_of_b": use[at + 1]}
+    return _operation("Product", fields | {"accumulates": f"bool({use[at + 2]})"})
 
 
 # Of a copy by its shape: lanes, bytes, and where each quarter of the memory begins among the lanes.
@@ -170,7 +195,9 @@ def _fence(use: Use) -> str:
 _ALIGNED = r"\.sync\.aligned"
 _SHAPE = rf"\.(?P<shape>{'|'.join(_SHAPES)})\.x(?P<num>1|2|4|8|16|32|64|128)"
 _COPY = "|".join(shape.replace(".", r"\.") for shape in _COPIES)
-_COLLECTOR = r"(?:\.collector::a::(?:fill|use|lastuse|discard))?"
+_USAGE = r"(?:fill|use|lastuse|discard)"
+_COLLECTOR = rf"\.collector::a::{_USAGE}"
+_SPARSE = r"(?P<sparse>\.sp)?"
 _H = "tcgen05.h"
 
 RULES = [
@@ -182,14 +209,20 @@ RULES = [
     Rule(rf"tcgen05\.wait::ld{_ALIGNED}", "$tensor_wait(false);", _H),
     Rule(rf"tcgen05\.wait::st{_ALIGNED}", "$tensor_wait(true);", _H),
     Rule(
-        rf"tcgen05\.mma{CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
-        rf"{_COLLECTOR}",
+        rf"tcgen05\.mma{_SPARSE}{CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
+        rf"(?P<flags>(?:{_COLLECTOR})?(?:\.ashift)?|\.ashift{_COLLECTOR})",
         _product,
         _H,
     ),
     Rule(
-        rf"tcgen05\.mma{CTA_GROUP}\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)\.block_scale"
-        rf"(?:\.(?P<vec>scale_vec::[124]X|block16|block32))?{_COLLECTOR}",
+        rf"tcgen05\.mma\.ws{_SPARSE}\.cta_group::1\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
+        rf"(?P<flags>\.collector::b[0-3]::{_USAGE})?",
+        _stationary_product,
+        _H,
+    ),
+    Rule(
+        rf"tcgen05\.mma{_SPARSE}{CTA_GROUP}\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)\.block_scale"
+        rf"(?P<flags>(?:\.(?:scale_vec::[124]X|block16|block32)|{_COLLECTOR}){{0,2}})",
         _scaled_product,
         _H,
     ),
