@@ -167,7 +167,7 @@ def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
 # ---- no leak
 
 ROUNDS = 4
-REPEATS = 10_000 if DEVICE.type == "cuda" else 2_000
+REPEATS = 10_000 if DEVICE.type == "cuda" else 3_600
 
 
 def resident() -> int:
