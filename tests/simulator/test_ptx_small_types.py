@@ -45,14 +45,16 @@ class Case(NamedTuple):
     b: str
     d: str = "f32"
     scaling: Scaling | None = None
+    is_sparse: bool = False
 
     @property
     def name(self) -> str:
         scaling = "_".join(map(str, self.scaling)) if self.scaling else "plain"
-        return f"mma_{self.a}_{self.b}_{self.d}_{scaling}"
+        return f"mma_{self.a}_{self.b}_{self.d}_{scaling}{'_sparse' * self.is_sparse}"
 
     @property
     def k(self) -> int:
+        """Of A, which has half of them if it is sparse."""
         return self.scaling.k if self.scaling else 32
 
     def truth(self):
@@ -69,6 +71,9 @@ PLAIN = [Case(a, b) for a in TYPES for b in TYPES]
 PLAIN += [Case(a, b, "f16") for a, b in zip(TYPES, reversed(TYPES), strict=True)]
 SCALED = [Case(a, b, scaling=SCALINGS[0]) for a in TYPES for b in TYPES]
 SCALED += [Case("e2m1", "e2m1", scaling=scaling) for scaling in SCALINGS[1:]]
+SPARSE = [Case("e2m1", "e3m2", "f16", None, True), Case("e4m3", "e2m3", "f32", None, True)]
+SPARSE += [Case("e3m2", "e5m2", "f32", SCALINGS[0], True)]
+SPARSE += [Case("e2m1", "e2m1", "f32", scaling, True) for scaling in SCALINGS[1:]]
 # The first byte and the lanes of A's scales, and of B's: multiples of the number of scales.
 SELECTORS = {
     1: [(0, 0, 0, 0), (1, 1, 2, 3), (3, 0, 1, 1), (2, 1, 3, 2)],
@@ -79,16 +84,19 @@ SELECTORS = {
 
 def selectors(case: Case) -> tuple[int, int, int, int]:
     choices = SELECTORS[case.scaling.vectors]
-    return choices[SCALED.index(case) % len(choices)]
+    return choices[(SCALED + SPARSE).index(case) % len(choices)]
 
 
 def mma_kernel(case: Case) -> str:
     results = 2 if case.d == "f16" else 4
     d, a, b = (
         "{" + ", ".join(f"%{i}" for i in range(first, first + count)) + "}"
-        for first, count in ((0, results), (results, 4), (results + 4, 2))
+        for first, count in ((0, results), (results, 4), (results + 4, 4))
     )
-    name, inputs = case.name, [f'"r"(a[{i}])' for i in range(4)] + ['"r"(b[0])', '"r"(b[1])']
+    of_b = 4 if case.is_sparse else 2
+    b = b if case.is_sparse else f"{{%{results + 4}, %{results + 5}}}"
+    name, inputs = case.name, [f'"r"(a[{i}])' for i in range(4)]
+    inputs += [f'"r"(b[{i % of_b}])' for i in range(4)] + [f'"r"(scale[{i}])' for i in range(3)]
     if case.scaling is None:
         mnemonic = f"kind::f8f6f4.{case.d}.{case.a}.{case.b}.{case.d}"
         scales = ""
@@ -98,15 +106,17 @@ def mma_kernel(case: Case) -> str:
             f"kind::{kind}.block_scale.scale_vec::{vectors}X.f32.{case.a}.{case.b}.f32.{scale}"
         )
         byte_a, lane_a, byte_b, lane_b = selectors(case)
-        scales = f", {{%10}}, {{{byte_a}, {lane_a}}}, {{%11}}, {{{byte_b}, {lane_b}}}"
-        inputs += ['"r"(scale[0])', '"r"(scale[1])']
+        scales = f", {{%12}}, {{{byte_a}, {lane_a}}}, {{%13}}, {{{byte_b}, {lane_b}}}"
     outputs = ", ".join(f'"+r"(d[{i}])' for i in range(results))
+    sparse = ".sp::ordered_metadata" if case.is_sparse else ""
+    scales = (f", %{results + 10}, 0" if case.is_sparse else "") + scales
+    shape = f"m16n8k{2 * case.k if case.is_sparse else case.k}"
     return f"""
 __global__ void {name}_kernel(const int* A, const int* B, const int* S, int* D) {{
     const int at = blockIdx.x * 32 + threadIdx.x;
-    const int *a = A + at * 4, *b = B + at * 2, *scale = S + at * 2;
+    const int *a = A + at * 4, *b = B + at * {of_b}, *scale = S + at * 3;
     int* const d = D + at * {results};
-    asm volatile("mma.sync.aligned.m16n8k{case.k}.row.col.{mnemonic} {d}, {a}, {b}, {d}{scales};"
+    asm volatile("mma{sparse}.sync.aligned.{shape}.row.col.{mnemonic} {d}, {a}, {b}, {d}{scales};"
                  : {outputs} : {", ".join(inputs)});
 }}
 extern "C" void {name}(const int* A, const int* B, const int* S, int* D, int tiles) {{
@@ -124,7 +134,9 @@ def load(tmp_path_factory, name: str, text: str, architecture: str):
 
 @pytest.fixture(scope="module")
 def of_warps(tmp_path_factory):
-    return load(tmp_path_factory, "small_mma", "\n".join(map(mma_kernel, PLAIN + SCALED)), "12.0a")
+    return load(
+        tmp_path_factory, "small_mma", "\n".join(map(mma_kernel, PLAIN + SCALED + SPARSE)), "12.0a"
+    )
 
 
 # ---- Numbers: any bits; mostly zeros; sizes that cancel
@@ -163,7 +175,7 @@ def outer(truth, a, b, c, scales_a=None, scales_b=None) -> torch.Tensor:
     m, n = c.shape[1:]
     rows, columns = (
         lambda x: x[:, :, None].expand(-1, -1, n, -1).contiguous(),
-        lambda x: x[:, None].expand(-1, m, -1, -1).contiguous(),
+        lambda x: (x if x.dim() == 4 else x[:, None].expand(-1, m, -1, -1)).contiguous(),
     )
     given = [rows(a), columns(b), c]
     if scales_a is not None:
@@ -199,15 +211,33 @@ def results(d: torch.Tensor) -> torch.Tensor:
     return torch.stack([words[:, row, column] for row, column in places], -1).contiguous()
 
 
-@pytest.mark.parametrize("case", PLAIN + SCALED, ids=lambda case: case.name.removeprefix("mma_"))
+def sparse_columns(b: torch.Tensor, generator: torch.Generator):
+    """The bytes of B's columns that each row of A has, [tiles, 16, 8, 32], and metadata, which says
+    so: of four lanes two have that of a row, the first half and the second."""
+    tiles = len(b)
+    known = torch.tensor([4, 8, 12, 9, 13, 6, 14])
+    pairs = known[torch.randint(0, 7, (tiles, 16, 16), generator=generator)]
+    at = torch.stack([pairs & 3, pairs >> 2], -1).view(tiles, 16, 32)
+    at = at + torch.arange(32) // 2 * 4
+    chosen = b[:, None].expand(-1, 16, -1, -1).gather(3, at[:, :, None].expand(-1, -1, 8, -1))
+    halves = (pairs.view(tiles, 16, 2, 8) << 4 * torch.arange(8)).sum(-1)
+    lane = LANE % 4
+    words = halves[:, LANE // 4 + lane % 2 * 8, lane // 2]
+    return chosen, (words - (words >> 31 << 32)).int()
+
+
+@pytest.mark.parametrize(
+    "case", PLAIN + SCALED + SPARSE, ids=lambda case: case.name.removeprefix("mma_")
+)
 def test_a_warp_multiplies(of_warps, case):
     generator = torch.Generator().manual_seed(sum(map(ord, case.name)))
     tiles = 4
     for style in range(3):
-        a, b = (random_bytes((tiles, rows, 32), style, generator) for rows in (16, 8))
+        a = random_bytes((tiles, 16, 32), style, generator)
+        b = random_bytes((tiles, 8, 64 if case.is_sparse else 32), style, generator)
         c = random_c((tiles, 16, 8), style, generator)
         c = c.half() if case.d == "f16" else c
-        scales = torch.zeros(tiles, 32, 2, dtype=torch.int32)
+        scales = torch.zeros(tiles, 32, 3, dtype=torch.int32)
         given = []
         if case.scaling:
             count, (byte_a, lane_a, byte_b, lane_b) = case.scaling.vectors, selectors(case)
@@ -221,9 +251,13 @@ def test_a_warp_multiplies(of_warps, case):
                 x[..., byte : byte + count].contiguous().view(kind)
                 for x, byte in ((of_a, byte_a), (of_b, byte_b))
             ]
-        wanted = outer(case.truth(), typed(a, case.a), typed(b, case.b), c, *given)
+        chosen = b
+        if case.is_sparse:
+            chosen, scales[:, :, 2] = sparse_columns(b, generator)
+        wanted = outer(case.truth(), typed(a, case.a), typed(chosen, case.b), c, *given)
         d = results(c)
-        getattr(of_warps, case.name)(fragments(a, 4), fragments(b, 2), scales, d, tiles)
+        of_b = fragments(b, 4 if case.is_sparse else 2)
+        getattr(of_warps, case.name)(fragments(a, 4), of_b, scales, d, tiles)
         assert torch.equal(d, results(wanted)), style
 
 

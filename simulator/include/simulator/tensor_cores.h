@@ -76,6 +76,8 @@ struct ScaledFragments : Fragments {
     BlockScales scales;
     uint32_t scale_a, scale_b;
     unsigned byte_a, lane_a, byte_b, lane_b;
+    bool is_sparse = false;  // A, as in SparseFragments with the selector 0
+    uint32_t metadata;
 };
 
 // What lanes do when they meet: with Fragments, and with the MatrixRows of ptx/matrices.h.

@@ -148,25 +148,6 @@ void multiply_fragments(Meeting* const* lanes, uint32_t which) {
     all.give_back(lanes);
 }
 
-// Rows g and g + 8 of A have their scales in lanes 2 i and 2 i + 1 of group g, column g of B in
-// one.
-void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which) {
-    if (which != ~0u) return;
-    const auto mine = [&](int lane) { return static_cast<ScaledFragments*>(lanes[lane]); };
-    const ScaledFragments& first = *mine(0);
-    uint32_t rows[16], columns[8];
-    for (int group = 0; group < 8; group++) {
-        for (int half = 0; half < 2; half++)
-            rows[group + 8 * half] =
-                mine(group * 4 + int(first.lane_a) * 2 + half)->scale_a >> 8 * first.byte_a;
-        columns[group] = mine(group * 4 + int(first.lane_b))->scale_b >> 8 * first.byte_b;
-    }
-    const WarpMatrices all(lanes, *first.tile, first.tile->k);
-    multiply_scaled(
-        *first.tile, first.scales, rows, columns, all.a.bytes, all.b.bytes, all.d.bytes);
-    all.give_back(lanes);
-}
-
 namespace {
 ptx::MatrixRows& rows_of(Meeting* const* lanes, int lane) {
     return *static_cast<ptx::MatrixRows*>(lanes[lane]);

@@ -72,4 +72,32 @@ void multiply_sparse_fragments(Meeting* const* lanes, uint32_t which) {
     all.give_back(lanes);
 }
 
+// Rows g and g + 8 of A have their scales in lanes 2 i and 2 i + 1 of group g, column g of B in
+// one.
+void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which) {
+    if (which != ~0u) return;
+    const auto mine = [&](int lane) { return static_cast<ScaledFragments*>(lanes[lane]); };
+    const ScaledFragments& first = *mine(0);
+    const Tile& tile = *first.tile;
+    uint32_t rows[16], columns[8];
+    for (int group = 0; group < 8; group++) {
+        for (int half = 0; half < 2; half++)
+            rows[group + 8 * half] =
+                mine(group * 4 + int(first.lane_a) * 2 + half)->scale_a >> 8 * first.byte_a;
+        columns[group] = mine(group * 4 + int(first.lane_b))->scale_b >> 8 * first.byte_b;
+    }
+    const WarpMatrices all(lanes, tile, first.is_sparse ? 2 * tile.k : tile.k);
+    const auto multiply_rows =
+        [&](const Tile& some, int row, const char* a, const char* b, char* d) {
+            multiply_scaled(some, first.scales, rows + row, columns, a, b, d);
+        };
+    if (first.is_sparse) {
+        const Metadata metadata(tile, 0, [&](int lane) { return mine(lane)->metadata; });
+        multiply_sparse(tile, all.a.bytes, all.b.bytes, all.d.bytes, metadata.rows, multiply_rows);
+    } else {
+        multiply_rows(tile, 0, all.a.bytes, all.b.bytes, all.d.bytes);
+    }
+    all.give_back(lanes);
+}
+
 }  // namespace simulator::tensor_cores

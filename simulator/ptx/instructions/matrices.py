@@ -139,9 +139,10 @@ def eight_bit_type(name: str) -> str:
 
 
 def _mma_scaled(use: Use) -> str:
-    """`d, a, b, c, scale-a, {byte, lanes}, scale-b, {byte, lane}`."""
+    """`d, a, b, c{, metadata, 0}, scale-a, {byte, lanes}, scale-b, {byte, lane}`."""
     groups = use.groups
-    kind, k = groups["kind"], int(groups["k"])
+    is_sparse = groups["sparse"] is not None
+    kind, k = groups["kind"], int(groups["k"]) // (2 if is_sparse else 1)
     of_kind, sizes = _SCALED[kind]
     size = groups["vec"] or (None if len(sizes) > 1 else next(iter(sizes)))
     is_packed = kind != "mxf8f6f4"
@@ -151,9 +152,12 @@ def _mma_scaled(use: Use) -> str:
         or (is_packed and {groups["a"], groups["b"]} != {"e2m1"})
     ):
         raise NotPtx(use.instruction.mnemonic)
-    vectors = [use.vector(index) for index in range(8)]
+    at = 6 if is_sparse else 4
+    vectors = [use.vector(index) for index in (*range(4), *range(at, at + 4))]
     counts = [len(vector) for vector in vectors]
-    if counts != [4, 4, 2, 4, 1, 2, 1, 2]:
+    if is_sparse and use[5] != "0":
+        raise NotPtx(f"the sparsity selector of {use.instruction.mnemonic} is 0")
+    if counts != [4, 4, 4 if is_sparse else 2, 4, 1, 2, 1, 2]:
         raise NotPtx(f"{', '.join(map(str, counts))} registers in {use.instruction.mnemonic}")
     types = ["$Type::E2M1" if is_packed else eight_bit_type(groups[name]) for name in "ab"]
     code = "{ "
@@ -164,12 +168,15 @@ def _mma_scaled(use: Use) -> str:
     is_ue4m3 = "true" if groups["scale"] == "ue4m3" else "false"
     scales = ", ".join(value for vector in vectors[4:] for value in vector)
     code += "$mma_scaled(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d,"
-    code += f" {{{is_ue4m3}, {size[0]}}}, {scales}); "
+    metadata = f"true, {use[4]}" if is_sparse else "false, 0"
+    code += f" {{{is_ue4m3}, {size[0]}}}, {scales}, {metadata}); "
     code += "".join(f"{t} = simulator_of_d[{i}]; " for i, t in enumerate(vectors[0]))
     return code + "}"
 
 
 _SMALL = "e4m3|e5m2|e2m3|e3m2|e2m1"
+_SPARSE = r"mma(?P<sparse>\.sp::ordered_metadata)?\.sync\.aligned"
+
 
 RULES = [
     Rule(rf"ldmatrix{_MATRICES}", _load, "matrices.h"),
@@ -187,14 +194,14 @@ RULES = [
         "mma.h",
     ),
     Rule(
-        r"mma\.sync\.aligned\.m(?P<m>16)n8k(?P<k>32)\.(?P<x>row)\.(?P<y>col)\.kind::(?P<kind>f8f6f4)"
+        rf"{_SPARSE}\.m(?P<m>16)n8k(?P<k>32|64)\.(?P<x>row)\.(?P<y>col)\.kind::(?P<kind>f8f6f4)"
         rf"\.(?P<d>f16|f32)\.(?P<a>{_SMALL})\.(?P<b>{_SMALL})\.(?P<c>f16|f32)",
         _mma,
         "mma.h",
     ),
     Rule(
-        r"mma\.sync\.aligned\.m16n8k(?P<k>32|64)\.row\.col\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)"
-        r"\.block_scale(?:\.scale_vec::(?P<vec>[124]X))?"
+        rf"{_SPARSE}\.m16n8k(?P<k>32|64|128)\.row\.col"
+        r"\.kind::(?P<kind>mxf8f6f4|mxf4|mxf4nvf4)\.block_scale(?:\.scale_vec::(?P<vec>[124]X))?"
         rf"\.f32\.(?P<a>{_SMALL})\.(?P<b>{_SMALL})\.f32\.(?P<scale>ue8m0|ue4m3)",
         _mma_scaled,
         "mma.h",

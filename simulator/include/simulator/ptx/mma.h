@@ -40,10 +40,11 @@ SIMULATOR_INLINE void mma_sparse(const tensor_cores::Tile& tile, const void* a, 
 }
 
 // The same where rows of A and columns of B have scales.
-SIMULATOR_INLINE void mma_scaled(const tensor_cores::Tile& tile, const void* a, const void* b,
-                                 void* d, tensor_cores::BlockScales scales, uint32_t scale_a,
-                                 unsigned byte_a, unsigned lane_a, uint32_t scale_b,
-                                 unsigned byte_b, unsigned lane_b, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void mma_scaled(
+    const tensor_cores::Tile& tile, const void* a, const void* b, void* d,
+    tensor_cores::BlockScales scales, uint32_t scale_a, unsigned byte_a, unsigned lane_a,
+    uint32_t scale_b, unsigned byte_b, unsigned lane_b, bool is_sparse, uint32_t metadata,
+    SIMULATOR_CALLER) {
     const auto is_byte = [&](unsigned byte) { return byte < 4 && byte % scales.count == 0; };
     if (!is_byte(byte_a) || !is_byte(byte_b) || lane_a > 1 || lane_b > 3)
         fail(
@@ -59,6 +60,7 @@ SIMULATOR_INLINE void mma_scaled(const tensor_cores::Tile& tile, const void* a, 
     mine.scales = scales;
     mine.scale_a = scale_a, mine.byte_a = byte_a, mine.lane_a = lane_a;
     mine.scale_b = scale_b, mine.byte_b = byte_b, mine.lane_b = lane_b;
+    mine.is_sparse = is_sparse, mine.metadata = metadata;
     tell_product(tile, "mma.sync", file, line);
     meet(mine, "mma.sync", file, line);
 }
