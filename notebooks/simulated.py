@@ -26,6 +26,7 @@ DIGESTS = "simulator"  # beside these, where there are such cells: their digests
 FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # where a cell's CUDA files are
 HEADERS = NOTEBOOKS.parent / "kernels"
 GENERATOR = r"torch\.Generator\(\w*\)\.manual_seed\(\d+\)"
+PROGRESS = r"jitload: building|[^\n]*: built for cpu in [\d.]+ s$"
 # What a cell that is deleted must not contain: it may change what later cells compute.
 SIDE_EFFECTS = r"^[%!]|manual_seed|\brand\w*\(|[^\W_]_\("
 
@@ -66,7 +67,7 @@ def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookN
 def _is_progress(output: nbformat.NotebookNode) -> bool:
     """Whether it tells of a build, which other machines have done already."""
     said = output.get("data", {}).get("text/plain", output.get("text", ""))
-    return output.get("name") == "stderr" or said.startswith("jitload: building")
+    return output.get("name") == "stderr" or bool(re.match(PROGRESS, said))
 
 
 def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
