@@ -49,13 +49,15 @@ inline void cp_async_bulk_shared_to_global(void* to, const void* from, uint32_t 
         SIMULATOR_CALLER) {                                                                        \
         simulator::ptx::copy_box(                                                                  \
             simulator::shared_address(to), {reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank, \
-            simulator::shared_address(barrier_native_handle(barrier)), 0, false, file, line);      \
+            simulator::ptx::Mode::Box, simulator::shared_address(barrier_native_handle(barrier)),  \
+            0, false, file, line);                                                                 \
     }                                                                                              \
     inline void cp_async_bulk_tensor_##Rank##d_shared_to_global(                                   \
         const CUtensorMap_st* map, Coordinates, const void* from, SIMULATOR_CALLER) {              \
-        simulator::ptx::copy_box_global({reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank,    \
-                                        const_cast<char*>(static_cast<const char*>(from)),         \
-                                        simulator::Reduction::None, file, line);                   \
+        simulator::ptx::copy_box_global(                                                           \
+            {reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank, simulator::ptx::Mode::Box,     \
+            const_cast<char*>(static_cast<const char*>(from)), simulator::Reduction::None, file,   \
+            line);                                                                                 \
     }
 #define SIMULATOR_AND ,
 SIMULATOR_COPIES_OF_BOXES(1, int a, a)
