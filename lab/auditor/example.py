@@ -45,9 +45,15 @@ class Call:
         return replace(self, leaves=list(leaves))
 
     def run(self, function: Callable) -> list[Tensor]:
-        """What the function returns of them: its tensors, in order."""
+        """What the function returns of them: its tensors, in order.
+
+        Floats of four bits are there as their bytes, for PyTorch converts and compares none.
+        """
         args, kwargs = tree_unflatten(self.leaves, self.spec)
-        return [it for it in tree_flatten(function(*args, **kwargs))[0] if isinstance(it, Tensor)]
+        found = tree_flatten(function(*args, **kwargs))[0]
+        tensors = [it for it in found if isinstance(it, Tensor)]
+        in_bytes = [it.dtype == torch.float4_e2m1fn_x2 for it in tensors]
+        return [t.view(torch.uint8) if i else t for t, i in zip(tensors, in_bytes, strict=True)]
 
     @property
     def tensors(self) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lab.auditor import cases
 from lab.auditor.example import Call
-from lab.auditor.judging import Judgement, alike, results
+from lab.auditor.judging import Judgement, alike, computable, results
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # elements of a call that sizes are drawn for
@@ -170,7 +170,8 @@ def _same_kind(subject: Subject, call: Call) -> None:
     for name, y in got.items():
         if not y.is_floating_point() or any(name not in want for want in wants):
             continue
-        theirs = [want[name] for want in wants if want[name].shape == y.shape]
+        y = computable(y)
+        theirs = [computable(want[name]) for want in wants if want[name].shape == y.shape]
         if len(theirs) < 2 or not theirs[0].is_floating_point():
             continue
         nan = torch.stack([it.isnan() for it in theirs])

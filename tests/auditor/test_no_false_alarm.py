@@ -169,7 +169,19 @@ def test_floats_of_one_byte_are_judged():
         return (2.5 * x).to(torch.float8_e4m3fn)
 
     traps = ["error", "shapes", "transposed", "inference mode", "autocast", "vmap"]
+    traps += ["special values"]
     report = lab.audit(stored, (X,), reference=stored, isolated=False, only=traps)
     assert {it.verdict for it in report.rows} == {"ok"}, str(report)
     report = lab.audit(wrong, (X,), reference=stored, isolated=False, only=traps)
+    assert report.row("error").verdict == FAIL
+
+
+def test_floats_of_four_bits_are_judged():
+    def stored(x: Tensor, by: int = 1) -> Tensor:
+        return (by * x).clamp(0, 7).to(torch.uint8).view(torch.float4_e2m1fn_x2)
+
+    traps = ["error", "shapes", "transposed", "inference mode", "autocast", "vmap"]
+    report = lab.audit(stored, (X,), reference=stored, isolated=False, only=traps)
+    assert {it.verdict for it in report.rows} == {"ok"}, str(report)
+    report = lab.audit(lambda x: stored(x, 2), (X,), reference=stored, isolated=False, only=traps)
     assert report.row("error").verdict == FAIL
