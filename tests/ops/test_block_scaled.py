@@ -1,5 +1,6 @@
 """quantize_mxfp8 and quantize_nvfp4, bit for bit, and matmul_block_scaled."""
 
+import subprocess
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import jitload
 import lab
 import reference
 from docs.programs.blackwell_ladder import RUNGS
+from lab.auditor.report import FAIL
+from toolchain import machine, resources
 
 NAMES = ("quantize_mxfp8", "quantize_nvfp4")
 VERSIONS = ("naive", "vector")
@@ -352,3 +355,30 @@ def test_checker(version: str, name: str):
     given = pairs(name, 9, 40, 96)
     report = lab.check(matmul_block_scaled, **given, version=version, traffic=False)
     assert report.findings.empty, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+@pytest.mark.parametrize("name", [*NAMES, "matmul_block_scaled"])
+def test_compiles_for_gpus_without_spills(name: str, tmp_path: Path):
+    for architecture in ("sm_90a", "sm_100a"):
+        command = [machine.cuda_tool("nvcc"), f"-arch={architecture}", "-cubin", "-Xptxas=-v"]
+        command += ["-std=c++17", "-DPLAYGROUND_CUDA=1", f"-I{jitload.KERNELS / 'include'}"]
+        command += ["-o", tmp_path / "out.cubin", jitload.op_file(name, ".cu")]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        used = resources.uses(done.stdout + done.stderr)
+        assert used
+        assert not [use for use in used if use.spilled or use.architecture != architecture]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="on a GPU there are more traps to try")
+@each_op
+def test_audit(name: str):
+    function, truth = getattr(module_of(name), name), getattr(reference, name)
+    report = lab.audit(function, (drawn((130, 96)),), reference=truth, isolated=False)
+    verdicts = {row.name: row.verdict for row in report.rows}
+    assert {"error": "ok", "special values": "ok", "opcheck": "ok", "races": "ok"}.items() <= (
+        verdicts.items()
+    ), str(report)
+    assert FAIL not in verdicts.values(), str(report)
