@@ -1,0 +1,99 @@
+"""Which spellings of tensor core instructions ptxas accepts, and the simulator: the same."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+
+import pytest
+
+from simulator import ptx
+from simulator.scan import blank
+from toolchain import machine
+
+C, A, B, SPARSE_B, HALVES = (
+    "{f0, f1, f2, f3}", "{r0, r1, r2, r3}", "{r4, r5}", "{r4, r5, r6, r7}", "{r8, r9}",
+)  # fmt: skip
+SCALES = ", r10, {h0, h1}, r11, {h2, h3}"
+
+
+def of_warps() -> list[str]:
+    """mma.sync of sm_120a: a kind before and behind the order, vectors and types of scales."""
+    found = []
+    for sparse, (kind, k), vectors, scale, first in itertools.product(
+        ("", ".sp", ".sp::ordered_metadata"),
+        (("mxf8f6f4", 32), ("mxf4", 64), ("mxf4nvf4", 64)),
+        ("", ".scale_vec::1X", ".scale_vec::2X", ".scale_vec::4X"),
+        ("ue8m0", "ue4m3"),
+        (True, False),
+    ):
+        parts = [".row.col", f".kind::{kind}.block_scale{vectors}"]
+        order = "".join(parts if first else reversed(parts))
+        end = f", {SPARSE_B}, {C}, r12, 0" if sparse else f", {B}, {C}"
+        shape = f"m16n8k{2 * k if sparse else k}"
+        name = f"mma{sparse}.sync.aligned.{shape}{order}.f32.e2m1.e2m1.f32.{scale}"
+        found.append(f"{name} {C}, {A}{end}{SCALES};")
+    for sparse, k, (d, of_d) in itertools.product(
+        ("", ".sp", ".sp::ordered_metadata"), (32, 64), (("f32", C), ("f16", HALVES))
+    ):
+        end = f", {SPARSE_B}, {of_d}, r12, 0" if sparse else f", {B}, {of_d}"
+        name = f"mma{sparse}.sync.aligned.m16n8k{k}.row.col.kind::f8f6f4.{d}.e2m1.e3m2.{d}"
+        found.append(f"{name} {of_d}, {A}{end};")
+    return found
+
+
+def of_tensor_memory() -> list[str]:
+    """tcgen05.mma of sm_100a: .sp, .ws, .ashift, collectors, vectors of scales and masks."""
+    found = []
+    for ws, sparse, cta, a, flags in itertools.product(
+        ("", ".ws"), ("", ".sp"), "12", ("d0", "[r0]"),
+        ("", ".ashift", ".collector::a::fill", ".ashift.collector::a::use",
+         ".collector::a::lastuse.ashift", ".collector::b3::discard"),
+    ):  # fmt: skip
+        metadata = "[r2], " if sparse else ""
+        name = f"tcgen05.mma{ws}{sparse}.cta_group::{cta}.kind::f16{flags}"
+        found.append(f"{name} [r1], {a}, d1, {metadata}r3, p;")
+    for kind, vectors in itertools.product(
+        ("mxf8f6f4", "mxf4", "mxf4nvf4"),
+        ("", ".scale_vec::1X", ".scale_vec::2X", ".scale_vec::4X", ".block16", ".block32"),
+    ):
+        name = f"tcgen05.mma.sp.cta_group::1.kind::{kind}.block_scale{vectors}"
+        found.append(f"{name} [r1], d0, d1, [r2], r3, [r4], [r5], p;")
+    masks = ["{r4, r5, r6, r7}", "{r4, r5, r6, r7, r8, r9, r10, r11}"]
+    for cta, mask in itertools.product("12", masks):
+        found.append(f"tcgen05.mma.cta_group::{cta}.kind::f16 [r1], d0, d1, r3, {mask}, p;")
+    return found
+
+
+def simulates(line: str) -> bool:
+    registers = ".reg .pred p; .reg .b32 r<13>; .reg .b64 d<3>; .reg .f32 f<4>; .reg .b16 h<4>;"
+    text = f'__global__ void k() {{ asm volatile("{{ {registers} {line} }}"); }}\n'
+    found = ptx.translations(text, blank(text))
+    return all(each.refused is None for each in found)
+
+
+def assembles(line: str, architecture: str, folder) -> bool:
+    code = folder / "it.ptx"
+    code.write_text(
+        f".version 9.0\n.target {architecture}\n.address_size 64\n.visible .entry k() {{\n"
+        ".reg .pred p; .reg .b32 r<13>; .reg .b64 d<3>; .reg .f32 f<4>; .reg .b16 h<4>;\n"
+        f"{line}\nret;\n}}\n"
+    )
+    command = [machine.cuda_home() / "bin/ptxas", f"-arch={architecture}", code, "-o", "/dev/null"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine.cuda_home() is None, reason="needs ptxas")
+@pytest.mark.parametrize(
+    ("lines", "architecture"),
+    [(of_warps()[::7], "sm_120a"), (of_tensor_memory()[::4], "sm_100a")],
+    ids=["sm_120a", "sm_100a"],
+)
+def test_the_simulator_knows_what_ptxas_accepts(tmp_path, lines, architecture):
+    wrong = {
+        line: ("ptxas accepts it" if accepted else "ptxas refuses it")
+        for line in lines
+        if (accepted := assembles(line, architecture, tmp_path)) != simulates(line)
+    }
+    assert not wrong
