@@ -5,17 +5,36 @@
 
 namespace simulator {
 
+// A GPU groups blocks into larger clusters where it has room for them: here, where they fill the
+// grid. Without the dimensions of regular clusters they count for nothing.
+cudaError_t prefer_cluster(const dim3& preferred, Launch& launch) {
+    if (!preferred.x || !launch.in_clusters()) return cudaSuccess;
+    const auto divides = [](const dim3& small, const dim3& large) {
+        return small.x && small.y && small.z && large.x % small.x == 0 && large.y % small.y == 0 &&
+               large.z % small.z == 0;
+    };
+    if (!preferred.y || !preferred.z || !divides(launch.cluster, preferred))
+        return cudaErrorInvalidValue;
+    if (divides(preferred, launch.grid)) launch.cluster = preferred;
+    return cudaSuccess;
+}
+
 cudaError_t apply_attributes(const cudaLaunchConfig_t* config, Launch& launch) {
     if (!config || (config->numAttrs && !config->attrs)) return cudaErrorInvalidValue;
     launch.grid = config->gridDim;
     launch.block = config->blockDim;
     launch.shared = config->dynamicSmemBytes;
     launch.stream = config->stream;
+    dim3 preferred{0, 0, 0};
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const cudaLaunchAttributeValue& value = config->attrs[i].val;
         switch (config->attrs[i].id) {
             case cudaLaunchAttributeClusterDimension:
                 launch.cluster = {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+                break;
+            case cudaLaunchAttributePreferredClusterDimension:
+                preferred = {value.preferredClusterDim.x, value.preferredClusterDim.y,
+                             value.preferredClusterDim.z};
                 break;
             case cudaLaunchAttributeCooperative:
                 launch.cooperative = value.cooperative != 0;
@@ -24,7 +43,7 @@ cudaError_t apply_attributes(const cudaLaunchConfig_t* config, Launch& launch) {
                 break;
         }
     }
-    return cudaSuccess;
+    return prefer_cluster(preferred, launch);
 }
 
 cudaError_t run_with_attributes(const cudaLaunchConfig_t* config, Launch& launch) {

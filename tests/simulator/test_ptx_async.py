@@ -359,6 +359,22 @@ def test_clusters_of_a_kernel(built):
     check_shapes(y.tolist(), (4, 4, 2), (2, 2, 1))
 
 
+@pytest.mark.parametrize(
+    ("blocks", "regular", "preferred", "size"), [(8, 2, 4, 4), (6, 2, 4, 2), (8, 2, 2, 2)]
+)
+def test_blocks_are_in_the_preferred_clusters_where_these_fill_the_grid(
+    built, blocks, regular, preferred, size
+):
+    y = built.zeros(blocks, 32)
+    built.preferred_shapes(y, blocks, regular, preferred)
+    check_shapes(y.tolist(), (blocks, 1, 1), (size, 1, 1))
+
+
+def test_preferred_clusters_are_a_multiple_of_the_regular_ones(built):
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        built.preferred_shapes(built.zeros(12, 32), 12, 2, 3)
+
+
 def test_clusters_that_are_refused(built):
     codes, y = built.zeros(6), built.zeros(32, 32)
     built.sizes(codes, y)

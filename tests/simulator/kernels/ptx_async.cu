@@ -402,6 +402,19 @@ extern "C" cudaError_t run_shapes(int* y, int x, int y_, int z, int by_c) {
     void* arguments[] = {&y};
     return cudaLaunchKernelExC(&config, (const void*)shapes, arguments);
 }
+extern "C" cudaError_t run_preferred_shapes(int* y, int blocks, int regular, int preferred) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = 32;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributePreferredClusterDimension;
+    attributes[0].val.preferredClusterDim = {unsigned(preferred), 1, 1};
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {unsigned(regular), 1, 1};
+    config.attrs = attributes;
+    config.numAttrs = regular ? 2 : 1;
+    return cudaLaunchKernelEx(&config, shapes, y);
+}
 extern "C" cudaError_t run_fixed_shapes(int* y, int x, int y_, int z) {
     fixed_shapes<<<dim3(x, y_, z), 32>>>(y);
     return cudaGetLastError();
