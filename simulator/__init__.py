@@ -135,6 +135,7 @@ _TRACE_FLAGS = [
     "-mno-red-zone" if _IS_X86 else "-fno-omit-frame-pointer",
     "-fno-omit-frame-pointer",
     "-gno-statement-frontiers",  # templates have none
+    "-gdwarf-4",  # in version 5 insert_calls.sh would have to read the abbreviations, too
     *("-wrapper", f"sh,{_INSERT_CALLS}"),
     f"-DSIMULATOR_TRACE={zlib.crc32(_INSERT_CALLS.read_bytes())}",  # a build is of its script
 ]

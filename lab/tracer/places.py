@@ -117,7 +117,7 @@ class Places:
                         known[at] = len(functions)
                         functions.append(0)
                     function = known[at]
-                    found, inner = self._in_scope(scopes[at], pc)
+                    found, inner = self._in_scope(scopes[at], address)
                     first = len(variables)
                     for local in found:
                         key = (at, local)

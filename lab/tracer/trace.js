@@ -59,7 +59,7 @@ async function main() {
     function draw() {
         byId("slider").value = state.step;
         byId("number").value = data.rNumber[state.step] ?? 0;
-        chooser.value = state.thread;
+        if (chooser.value !== String(state.thread)) chooser.value = state.thread;
         for (const panel of panels) panel.draw(state.step, state.thread);
         byId("back").disabled = state.step === 0;
         byId("forward").disabled = state.step === last;
@@ -138,7 +138,14 @@ async function main() {
         event.preventDefault();
         act();
     });
-    addEventListener("resize", () => { panels[0].picture = null; draw(); });
+    // What the browser has laid out is asked for here, and not in each step.
+    const measure = () => {
+        for (const panel of panels) panel.measure?.();
+        draw();
+    };
+    const watcher = new ResizeObserver(measure);
+    for (const name of ["timeline", "source", "memory"]) watcher.observe(byId(name));
+    for (const panel of panels) panel.measure?.();
     const wanted = new URLSearchParams(location.hash.slice(1));
     const [step, thread] = data.start;
     go(wanted.has("step") ? stepOf(Number(wanted.get("step"))) : step, Number(wanted.get("thread") ?? thread));

@@ -100,13 +100,16 @@ class TraceData {
             at += this.tSize[t];
         }
         this.cells = this.regions.map(() => new Map()); // element -> positions of its touches
-        for (let t = 0; t < this.tRound.length; t++) {
-            const cells = this.cells[this.tRegion[t]];
-            for (const cell of this.cellsOf(t)) {
-                if (!cells.has(cell)) cells.set(cell, []);
-                cells.get(cell).push(t);
-            }
-        }
+        this.written = this.regions.map(() => new Map()); // and of those that write
+        for (let t = 0; t < this.tRound.length; t++)
+            for (const cells of [this.cells, ...(this.isRead(t) ? [] : [this.written])])
+                for (const cell of this.cellsOf(t)) {
+                    const found = cells[this.tRegion[t]].get(cell);
+                    if (found) found.push(t);
+                    else cells[this.tRegion[t]].set(cell, [t]);
+                }
+        this.tView = new DataView(this.tBytes.buffer, this.tBytes.byteOffset);
+        this.bView = new DataView(this.bBytes.buffer, this.bBytes.byteOffset);
         this.before = this.regions.map(() => []);
         at = 0;
         for (let b = 0; b < this.bRegion.length; b++) {
@@ -276,24 +279,21 @@ class TraceData {
     // What lies in an element after a step, and the touch that wrote it: undefined where nobody has.
     cell(region, cell, step) {
         const it = this.regions[region];
-        const touches = this.cells[region].get(cell) || [];
-        let t = after(touches, step, (t) => this.tRound[t]);
-        while (t && this.isRead(touches[t - 1])) t--;
+        const touches = this.written[region].get(cell) || [];
+        const t = after(touches, step, (t) => this.tRound[t]);
         const offset = cell * it.size;
         if (t) {
             const writer = touches[t - 1];
             const within = offset - this.tOffset[writer];
             if (within < 0 || within + it.size > this.tSize[writer]) return { writer };
-            const view = new DataView(this.tBytes.buffer, this.tBytes.byteOffset);
-            return { value: scalar(view, this.tAt[writer] + within, it.kind, it.size), writer };
+            return { value: scalar(this.tView, this.tAt[writer] + within, it.kind, it.size), writer };
         }
         const stretches = this.before[region];
         const at = after(stretches, offset, (stretch) => stretch[0]);
         if (!at) return {};
         const [begin, bytes, where] = stretches[at - 1];
         if (offset + it.size > begin + bytes) return {};
-        const view = new DataView(this.bBytes.buffer, this.bBytes.byteOffset);
-        return { value: scalar(view, where + offset - begin, it.kind, it.size) };
+        return { value: scalar(this.bView, where + offset - begin, it.kind, it.size) };
     }
 
     // By a thread, or by a copy or a product that it has asked for.

@@ -5,13 +5,22 @@ const COLOURS = ["#0072b2", "#d55e00", "#00875f", "#b0528b", "#8c6d00", "#3a86c8
 const BRIGHT = ["#56b4e9", "#ff9248", "#3fbf8f", "#e08fc0", "#d1ad2c", "#9cc4ff", "#c09af5", "#b0b0b0"]; // on dark
 const colourOf = (warp) => (dark() ? BRIGHT : COLOURS)[warp % COLOURS.length];
 const byId = (id) => document.getElementById(id);
-const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// The colours of these names, as trace.html has them for the theme.
+function coloursOf(...names) {
+    const style = getComputedStyle(document.documentElement);
+    return Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
+}
 
 function element(name, text = "", attributes = {}) {
     const it = document.createElement(name);
     it.textContent = text;
     for (const [key, value] of Object.entries(attributes)) it.setAttribute(key, value);
     return it;
+}
+
+// Text, where it differs: the browser lays out anew what was written.
+function write(element, text) {
+    if (element.textContent !== text) element.textContent = text;
 }
 
 // A canvas of so many CSS pixels, sharp on any screen.
@@ -52,6 +61,9 @@ class WarpLanes {
     constructor(data, go) {
         this.data = data;
         this.canvas = byId("lanes");
+        this.mark = byId("mark");
+        this.around = byId("timeline");
+        this.around.onscroll = () => (this.scrolled = this.around.scrollLeft);
         this.canvas.onclick = (event) => go(this.stepAt(event));
         this.canvas.onmousemove = (event) => tip(event, this.told(event));
         this.canvas.onmouseleave = (event) => tip(event, "");
@@ -111,16 +123,20 @@ class WarpLanes {
         for (let i = 0; i < data.mbarriers.length; i++) this.rows.push({ top, high: 16 }), (top += 16);
         return top;
     }
-    paint() {
+    // Once for each size and theme: a step only moves the mark.
+    measure() {
         const { data } = this;
+        this.room = this.around.clientWidth;
+        this.scrolled = this.around.scrollLeft;
         this.left = data.mbarriers.length ? 110 : data.blocks.length > 1 ? 54 : 34;
         this.height = 20;
-        const room = this.canvas.parentElement.clientWidth - this.left - 4;
+        const room = this.room - this.left - 4;
         this.width = Math.max(data.steps > 7000 ? 2 : 4, Math.min(26, room / Math.max(1, data.steps)));
-        const picture = (this.picture = document.createElement("canvas"));
         const high = this.arrange(), wide = this.left + this.width * data.steps + 2;
-        this.size = [wide, high];
-        const pen = sized(picture, wide, high);
+        const pen = sized(this.canvas, wide, high);
+        this.mark.style.width = Math.max(2, this.width) + 2 + "px";
+        this.mark.style.height = high + "px";
+        this.colours = coloursOf("never", "ink", "soft", "product", "copy", "odd", "even");
         pen.font = "11px ui-monospace, monospace";
         pen.textBaseline = "middle";
         for (let warp = 0; warp < data.warps; warp++) this.paintWarp(pen, warp, this.rows[warp].top);
@@ -134,7 +150,7 @@ class WarpLanes {
         rows.forEach((row, i) => {
             if (!row.waits.length) return;
             const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
-            pen.fillStyle = themed("--never");
+            pen.fillStyle = this.colours.never;
             pen.fillRect(this.left + row.round * this.width, top + this.height - 6,
                 (end - row.round) * this.width, 4);
         });
@@ -150,12 +166,12 @@ class WarpLanes {
             pen.fillStyle = `hsl(${(line * 67) % 360} 55% ${dark() ? 38 : 78}%)`;
             pen.fillRect(x, y, Math.max(1, this.width - (this.width > 5 ? 1 : 0)), high - 0.5);
             if (numbers && end - first === 1) {
-                pen.fillStyle = themed("--ink");
+                pen.fillStyle = this.colours.ink;
                 pen.fillText(line, x + 2, y + high / 2);
             }
         }
         for (const it of data.flightsOfWarp[warp]) {
-            pen.fillStyle = themed(it.isProduct ? "--product" : "--copy");
+            pen.fillStyle = this.colours[it.isProduct ? "product" : "copy"];
             const x = this.left + it.from * this.width;
             if (it.row < 0) pen.fillRect(x, top + this.height - 8, Math.max(2, this.width - 1), 2);
             else pen.fillRect(x + 1, top + this.height + 5 * it.row - 1, Math.max(2, (it.until - it.from) * this.width - 1), 3);
@@ -163,29 +179,23 @@ class WarpLanes {
     }
     paintBarrier(pen, number, top) {
         const { data } = this, rows = data.changesOfBarrier[number];
-        pen.fillStyle = themed("--soft");
+        pen.fillStyle = this.colours.soft;
         const name = data.mbarriers[number];
         pen.fillText(name.length > 15 ? "…" + name.slice(-14) : name, 4, top + 8);
         rows.forEach((row, i) => {
             const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
             const x = this.left + row.round * this.width;
-            pen.fillStyle = themed(row.phase % 2 ? "--odd" : "--even");
+            pen.fillStyle = this.colours[row.phase % 2 ? "odd" : "even"];
             pen.fillRect(x, top + 3, (end - row.round) * this.width, 10);
-            pen.fillStyle = themed("--ink");
+            pen.fillStyle = this.colours.ink;
             pen.fillRect(x, top + 3, 1, 10);
         });
     }
     draw(step) {
-        if (!this.picture) this.paint();
-        const pen = sized(this.canvas, ...this.size);
-        pen.drawImage(this.picture, 0, 0, ...this.size);
         const x = this.left + step * this.width;
-        pen.strokeStyle = themed("--strong");
-        pen.lineWidth = 2;
-        pen.strokeRect(x - 0.5, 0.5, Math.max(2, this.width), this.size[1] - 1);
-        const around = this.canvas.parentElement;
-        if (x < around.scrollLeft + this.left || x > around.scrollLeft + around.clientWidth - 30)
-            around.scrollLeft = x - around.clientWidth / 2;
+        this.mark.style.transform = `translateX(${x - 1}px)`;
+        if (x < this.scrolled + this.left || x > this.scrolled + this.room - 30)
+            this.around.scrollLeft = this.scrolled = Math.max(0, x - this.room / 2);
     }
 }
 
@@ -195,11 +205,14 @@ class Source {
     constructor(data, choose) {
         this.data = data;
         this.choose = choose;
-        this.rows = new Map();
+        this.rows = new Map(); // file:line -> its row, and where that lies
+        this.keys = [];
+        this.chips = Array.from({ length: data.warps }, () => []); // of each warp, which are used again
         const found = new Set();
         for (const finding of data.findings)
             for (const end of finding.ends) found.add(end.file + ":" + end.line);
-        const box = byId("source");
+        const box = (this.box = byId("source"));
+        box.onscroll = () => (this.scrolled = box.scrollTop);
         data.files.forEach((file, number) => {
             const used = [...data.counts.keys()].filter((key) => key.startsWith(number + ":"));
             const lines = used.map((key) => Number(key.split(":")[1]));
@@ -217,38 +230,55 @@ class Source {
                     element("td", lanes, { class: "count" }), element("td", "", { class: "code" }));
                 row.lastChild.append(element("span"), document.createTextNode(text));
                 row.classList.toggle("found", found.has(file.name + ":" + line));
-                this.rows.set(number + ":" + line, row);
+                this.rows.set(number + ":" + line, { row, top: 0 });
                 table.append(row);
             });
             box.append(table);
         });
         byId("file").textContent = data.files.length === 1 ? data.files[0].name.split("/").pop() : "";
-        this.now = [];
+        this.now = new Set();
     }
+    measure() {
+        const top = this.box.getBoundingClientRect().top - this.box.scrollTop;
+        this.scrolled = this.box.scrollTop;
+        this.high = this.box.clientHeight;
+        for (const it of this.rows.values()) it.top = it.row.getBoundingClientRect().top - top;
+    }
+    // Chips of the warps whose lines or lanes have changed move.
     draw(step, thread) {
-        for (const row of this.now) {
-            row.classList.remove("now");
-            row.lastChild.firstChild.replaceChildren();
+        const { data } = this;
+        for (let warp = 0; warp < data.warps; warp++) {
+            const groups = data.groupsIn(warp, step), key = groups.map((g) => data.gPlace[g] + ":" + data.gLanes[g]).join();
+            if (this.keys[warp] === key) continue;
+            this.keys[warp] = key;
+            groups.forEach((g, i) => this.putChip(warp, i, data.gPlace[g], data.gLanes[g]));
+            for (const chip of this.chips[warp].slice(groups.length)) chip.remove();
         }
-        this.now = [];
-        for (let warp = 0; warp < this.data.warps; warp++)
-            for (const g of this.data.groupsIn(warp, step)) {
-                const [file, line] = this.data.places[this.data.gPlace[g]];
-                const row = this.rows.get(file + ":" + line);
-                if (!row) continue;
-                const lanes = this.data.gLanes[g];
-                const chip = element("span", this.data.warpName(warp), { class: "chip", style: "background:" + colourOf(warp) });
-                chip.title = `warp ${warp}: lanes ${lanesText(lanes)}`;
-                chip.onclick = () => this.choose(warp * WARP + Math.log2(lanes & -lanes >>> 0));
-                row.lastChild.firstChild.append(chip);
-                if (warp === thread >> 5) {
-                    row.classList.add("now");
-                    const box = byId("source");
-                    const top = row.getBoundingClientRect().top - box.getBoundingClientRect().top;
-                    if (top < 0 || top > box.clientHeight - 30) box.scrollTop += top - box.clientHeight / 2;
-                }
-                this.now.push(row);
-            }
+        const now = new Set(data.groupsIn(thread >> 5, step).map((g) => this.rowOf(data.gPlace[g])).filter((it) => it));
+        for (const it of this.now) if (!now.has(it)) it.row.classList.remove("now");
+        for (const it of now) {
+            it.row.classList.add("now");
+            const top = it.top - this.scrolled;
+            if (top < 0 || top > this.high - 30) this.box.scrollTop = this.scrolled = Math.max(0, it.top - this.high / 2);
+        }
+        this.now = now;
+    }
+    rowOf(place) {
+        const [file, line] = this.data.places[place];
+        return this.rows.get(file + ":" + line);
+    }
+    putChip(warp, number, place, lanes) {
+        const chip = (this.chips[warp][number] ??= this.newChip(warp)), it = this.rowOf(place);
+        if (!it) return chip.remove();
+        chip.title = `warp ${warp}: lanes ${lanesText(lanes)}`;
+        chip.onclick = () => this.choose(warp * WARP + Math.log2(lanes & -lanes >>> 0));
+        const box = it.row.lastChild.firstChild; // in the order of warps
+        if (chip.parentElement !== box)
+            box.insertBefore(chip, [...box.children].find((other) => Number(other.dataset.warp) > warp) || null);
+    }
+    newChip(warp) {
+        const attributes = { class: "chip", style: "background:" + colourOf(warp), "data-warp": warp };
+        return element("span", this.data.warpName(warp), attributes);
     }
 }
 
@@ -257,9 +287,12 @@ class Source {
 class Locals {
     constructor(data) {
         this.data = data;
+        this.head = element("div", "", { class: "memory soft" });
+        this.rows = []; // of the thread's variables, which are used again
+        this.table = element("table");
     }
     draw(step, thread) {
-        const { data } = this, box = byId("locals"), table = element("table");
+        const { data } = this, box = byId("locals");
         const g = data.groupOf(thread, step);
         if (g < 0) return box.replaceChildren(element("div", "It has not begun.", { class: "memory soft" }));
         const [, line, name] = data.places[data.gPlace[g]];
@@ -268,17 +301,24 @@ class Locals {
         const alive = (data.waitsAt(thread >> 5, step).alive >>> (thread & 31)) & 1;
         const doing = runs ? "runs" : wait ? "waits (" + wait.word + ") after" : alive ? "waits for other lanes after" : "has ended after";
         const whom = wait && !runs ? data.awaited(thread >> 5, step, wait.word) : "";
-        const head = `${data.threadName(thread)} ${doing} line ${line} of ${name}` + (whom ? `; still to come: ${whom}` : "");
-        if (byId("whole").checked) this.whole(table, step, thread >> 5);
-        else
-            for (const it of data.locals(thread, step)) {
-                const row = element("tr");
+        write(this.head, `${data.threadName(thread)} ${doing} line ${line} of ${name}` + (whom ? `; still to come: ${whom}` : ""));
+        let { table } = this;
+        if (byId("whole").checked) this.whole((table = element("table")), step, thread >> 5);
+        else {
+            const found = data.locals(thread, step);
+            while (this.rows.length > found.length) this.rows.pop().remove();
+            found.forEach((it, i) => {
+                if (!this.rows[i]) {
+                    this.rows[i] = element("tr");
+                    this.rows[i].append(element("td"), element("td", "", { class: "value" }), element("td", "", { class: "soft" }));
+                    table.append(this.rows[i]);
+                }
+                const row = this.rows[i];
                 row.classList.toggle("changed", it.changed);
-                row.append(element("td", it.name), element("td", shown(it.value), { class: "value" }),
-                    element("td", it.changed ? "changed" : "", { class: "soft" }));
-                table.append(row);
-            }
-        box.replaceChildren(element("div", head, { class: "memory soft" }), table);
+                [it.name, shown(it.value), it.changed ? "changed" : ""].forEach((text, k) => write(row.children[k], text));
+            });
+        }
+        if (box.firstChild !== this.head || box.lastChild !== table) box.replaceChildren(this.head, table);
     }
     whole(table, step, warp) {
         const names = [], rows = [];
@@ -391,8 +431,10 @@ class Memory {
         }
         this.grids.forEach((grid, i) => this.drawGrid(grid, marks[i]));
         for (const grid of this.grids) if (grid.strip) this.drawUses(grid, step);
-        byId("accesses").textContent = requests(data, step).join("\n");
-        byId("accesses").style.whiteSpace = "pre-wrap";
+        write(byId("accesses"), requests(data, step).join("\n"));
+    }
+    measure() {
+        for (const grid of this.grids) grid.room = grid.canvas.parentElement.clientWidth;
     }
     // What is under way in which columns: a bar that is filled where it writes.
     drawUses(grid, step) {
@@ -400,7 +442,7 @@ class Memory {
         const pen = sized(grid.strip, grid.columns * grid.wide + 1, 23);
         pen.font = "9px ui-monospace, monospace";
         pen.textAlign = "center";
-        pen.fillStyle = themed("--ink");
+        pen.fillStyle = grid.colours.ink;
         const apart = Math.max(1, Math.ceil(26 / grid.wide)); // numbers of columns that have room
         for (let i = 0; i < grid.columns; i += apart) pen.fillText(grid.first + i, (i + 0.5) * grid.wide, 9);
         for (const it of found) {
@@ -417,7 +459,7 @@ class Memory {
     // Only what differs from what is shown: elements touched since, and those marked before and now.
     drawGrid(grid, marks) {
         const { data } = this, { first, end } = grid;
-        const look = `${grid.canvas.parentElement.clientWidth} ${dark()}`;
+        const look = `${grid.room} ${dark()}`;
         const all = look !== grid.look;
         if (all) this.layOut(grid, look);
         const cells = new Set();
@@ -438,8 +480,7 @@ class Memory {
     }
     layOut(grid, look) {
         const { columns, first, end, canvas } = grid;
-        const room = canvas.parentElement.clientWidth - 2;
-        grid.wide = Math.max(5, Math.min(46, Math.floor(room / columns)));
+        grid.wide = Math.max(5, Math.min(46, Math.floor((grid.room - 2) / columns)));
         grid.numbers = grid.wide >= 26;
         grid.high = grid.numbers ? 20 : Math.min(grid.wide, 14);
         const rows = Math.ceil((end - first) / grid.stride);
@@ -448,9 +489,10 @@ class Memory {
         pen.textBaseline = "middle";
         pen.textAlign = "center";
         pen.lineWidth = 1;
+        grid.letter = pen.measureText("0").width;
         grid.look = look;
         grid.most ??= this.data.largest(grid.number);
-        grid.colours = Object.fromEntries(["page", "ink", "line", "never"].map((name) => [name, themed("--" + name)]));
+        grid.colours = coloursOf("page", "ink", "line", "never");
     }
     drawCell(grid, cell, mark) {
         const { pen, wide, high, most, colours } = grid, i = cell - grid.first;
@@ -476,7 +518,8 @@ class Memory {
             pen.stroke();
         } else if (grid.numbers && value !== undefined) {
             pen.fillStyle = mark.written ? colours.page : colours.ink;
-            pen.fillText(fitting(value), x + wide / 2, y + high / 2 + 1, wide - 2);
+            const text = fitting(value), isLong = text.length * grid.letter > wide - 2;
+            pen.fillText(text, x + wide / 2, y + high / 2 + 1, ...(isLong ? [wide - 2] : []));
         }
         if (mark.read) {
             pen.strokeStyle = mark.read;
@@ -510,30 +553,30 @@ class Fragments {
         const said = `${this.data.words[it.word]}, step ${this.data.rNumber[it.from]}: m${m}n${n}k${k}, ${a} to ${d}; `
             + `a number is the lane that has the element, lane ${lane} is marked`
             + (ofWarpgroup ? "; the 16 rows of this warp; what a descriptor names lies in shared memory" : "");
+        if (this.key === said && box.childElementCount > 1) return;
+        this.key = said;
         const parts = [element("div", said, { class: "soft" })];
         for (const [name, rows, columns, owner] of fragments(m, n, k, bits))
             if (!ofWarpgroup || name.endsWith("D")) parts.push(this.matrix(name, rows, columns, owner, lane));
         if (parts.length === 1) parts.push(element("div", "The lanes of this shape are not drawn.", { class: "soft" }));
-        const key = said;
-        if (this.key === key) return;
-        this.key = key;
         box.replaceChildren(...parts);
     }
     matrix(name, rows, columns, owner, lane) {
         const box = element("div", "", { class: "matrix" }), canvas = element("canvas");
         box.append(element("div", `${name} (${rows} x ${columns})`), canvas);
         const wide = 19, high = 14, pen = sized(canvas, columns * wide + 1, rows * high + 1);
+        const colours = coloursOf("strong", "line", "page", "ink");
         pen.font = "9px ui-monospace, monospace";
         pen.textBaseline = "middle";
         pen.textAlign = "center";
         for (let row = 0; row < rows; row++)
             for (let column = 0; column < columns; column++) {
                 const [who] = owner(row, column), x = column * wide + 0.5, y = row * high + 0.5;
-                pen.fillStyle = who === lane ? themed("--strong") : `hsl(${(who * 47) % 360} 45% ${dark() ? 30 : 86}%)`;
+                pen.fillStyle = who === lane ? colours.strong : `hsl(${(who * 47) % 360} 45% ${dark() ? 30 : 86}%)`;
                 pen.fillRect(x, y, wide, high);
-                pen.strokeStyle = themed("--line");
+                pen.strokeStyle = colours.line;
                 pen.strokeRect(x, y, wide, high);
-                pen.fillStyle = who === lane ? themed("--page") : themed("--ink");
+                pen.fillStyle = who === lane ? colours.page : colours.ink;
                 pen.fillText(who, x + wide / 2, y + high / 2 + 1);
             }
         canvas.onmousemove = (event) => {

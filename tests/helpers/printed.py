@@ -18,6 +18,7 @@ _KEYWORDS = (
 _NO_STATEMENT = re.compile(
     rf"^({_KEYWORDS}\b|(using|static|extern|typedef|template)\b|__shared__|#|//)"
 )
+_LAMBDA = re.compile(r"\]\s*\([^)]*\)\s*(mutable\s*)?\{")  # of its own names
 _SET = re.compile(r"^(\w+)((?:\[[^\[\]=]*\])+) [-+*/]?= ")
 _LINE = re.compile(r"@(\d+) (\d+) (\S+) (\S+) (\S+)$", re.MULTILINE)
 
@@ -40,6 +41,7 @@ def statements(text: str) -> set[int]:
             and not _NO_STATEMENT.match(words)
             and before in "{};"
             and not re.search(r"\b(constexpr|switch|asm)\b", words)
+            and not _LAMBDA.search(words)
             and all(words.count(a) == words.count(b) for a, b in ("()", "{}", "[]"))
         )
         if is_whole and open_ and not any(open_):

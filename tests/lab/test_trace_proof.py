@@ -15,8 +15,11 @@ LADDERS = jitload.KERNELS.parent / "notebooks/ladders"
 TYPES = {"float": torch.float32, "double": torch.float64, "int": torch.int32, "bool": torch.bool}
 TYPES |= {"nv_bfloat16": torch.bfloat16, "__nv_bfloat16": torch.bfloat16, "__half": torch.float16}
 TYPES |= {"half": torch.float16, "int64_t": torch.int64, "int16_t": torch.int16}
+TYPES |= {"T": torch.bfloat16, "uint8_t": torch.uint8}
 SIZES = {"n": 300, "rows": 3, "cols": 256, "threads": 64, "blocks": 2, "parts": 2, "depth": 64}
 SIZES |= {"units": 64, "p": 0.25, "eps": 1e-5, "steps": 3, "at_once": 1, "w_unit": 1, "w_depth": 64}
+SIZES |= {"offset": 5, "seed": 7, "draws": 3, "groups": 2, "each": 96, "together": 2}
+SIZES |= {"stages": 2, "work": 1}
 # File, function, sizes that are not those above.
 QUICK = [
     ("03_sum.cu", "tree", {}),
@@ -51,6 +54,33 @@ SLOW = [
     ("15_tensor_cores.cu", "direct", {"rows": 128, "units": 128, "depth": 64}),
     ("15_tensor_cores.cu", "stages", {"rows": 128, "units": 128, "depth": 64}),
     ("17_attention.cu", "online", {"heads": 1, "tokens": 64, "causal": True}),
+    ("06_layer_norm.cu", "naive", {"cols": 40}),
+    ("06_layer_norm.cu", "block", {"cols": 1024}),
+    ("06_layer_norm.cu", "wide", {"cols": 1024}),
+    ("06_layer_norm.cu", "aligned", {"cols": 1024}),
+    ("07_layer_norm_backward.cu", "aligned", {"rows": 5}),
+    ("08_steps.cu", "fused", {}),
+    ("09_dropout.cu", "read", {"n": 512}),
+    ("09_dropout.cu", "state", {"n": 256}),
+    ("09_dropout.cu", "element", {}),
+    ("09_dropout.cu", "eight", {"n": 512}),
+    ("09_dropout.cu", "aligned", {}),
+    ("09_dropout.cu", "words", {"n": 40}),
+    ("09_dropout.cu", "alone", {}),
+    ("11_cluster.cu", "push", {}),
+    ("11_cluster.cu", "pull", {}),
+    ("14_steps.cu", "tiles", {}),
+    ("15_steps.cu", "direct", {}),
+    ("16_steps.cu", "ring", {"depth": 128}),
+    ("16_timeline.cu", "timeline_of", {}),
+    ("17_steps.cu", "online", {"keys": 16}),
+    ("18_eight_bits.cu", "quantize", {}),
+    ("18_eight_bits.cu", "norm_quantize", {"rows": 9, "cols": 512}),
+    ("18_eight_bits.cu", "naive", {"rows": 128, "units": 128, "depth": 128}),
+    ("18_eight_bits.cu", "mma_sync", {"rows": 128, "units": 128, "depth": 128}),
+    ("18_eight_bits.cu", "wgmma_sums", {"rows": 128, "units": 128, "depth": 128}),
+    ("primer_steps.cu", "reads", {}),
+    ("primer_steps.cu", "careful", {}),
 ]
 
 
