@@ -73,8 +73,7 @@ class WarpLanes {
             + (data.mbarriers.length ? "; last rows: phases of mbarriers" : "");
     }
     stepAt(event) {
-        const x = event.offsetX - this.left;
-        return Math.max(0, Math.min(this.data.steps - 1, Math.floor(x / this.width)));
+        return Math.max(0, Math.min(this.data.steps - 1, Math.floor(event.offsetX / this.width)));
     }
     told(event) {
         const { data } = this, step = this.stepAt(event);
@@ -132,26 +131,25 @@ class WarpLanes {
         this.height = 20;
         const room = this.room - this.left - 4;
         this.width = Math.max(data.steps > 7000 ? 2 : 4, Math.min(26, room / Math.max(1, data.steps)));
-        const high = this.arrange(), wide = this.left + this.width * data.steps + 2;
-        const pen = sized(this.canvas, wide, high);
+        const high = this.arrange(), pen = sized(this.canvas, this.width * data.steps + 2, high);
+        this.names = sized(byId("names"), this.left, high);
         this.mark.style.width = Math.max(2, this.width) + 2 + "px";
         this.mark.style.height = high + "px";
         this.colours = coloursOf("never", "ink", "soft", "product", "copy", "odd", "even");
-        pen.font = "11px ui-monospace, monospace";
-        pen.textBaseline = "middle";
+        for (const it of [pen, this.names]) it.font = "11px ui-monospace, monospace", it.textBaseline = "middle";
         for (let warp = 0; warp < data.warps; warp++) this.paintWarp(pen, warp, this.rows[warp].top);
         data.changesOfBarrier.forEach((_, i) => this.paintBarrier(pen, i, this.rows[data.warps + i].top));
     }
     paintWarp(pen, warp, top) {
         const { data } = this, numbers = this.width >= 18;
-        pen.fillStyle = colourOf(warp);
-        pen.fillText(data.warpName(warp), 4, top + this.height / 2);
+        this.names.fillStyle = colourOf(warp);
+        this.names.fillText(data.warpName(warp), 4, top + this.height / 2);
         const rows = data.waitsOfWarp[warp];
         rows.forEach((row, i) => {
             if (!row.waits.length) return;
             const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
             pen.fillStyle = this.colours.never;
-            pen.fillRect(this.left + row.round * this.width, top + this.height - 6,
+            pen.fillRect(row.round * this.width, top + this.height - 6,
                 (end - row.round) * this.width, 4);
         });
         const mine = data.groupsOfWarp[warp];
@@ -162,7 +160,7 @@ class WarpLanes {
             while (end < mine.length && data.gRound[mine[end]] === round) end++;
             const line = data.places[data.gPlace[mine[i]]][1];
             const high = (this.height - 8) / (end - first);
-            const x = this.left + round * this.width, y = top + 1 + (i - first) * high;
+            const x = round * this.width, y = top + 1 + (i - first) * high;
             pen.fillStyle = `hsl(${(line * 67) % 360} 55% ${dark() ? 38 : 78}%)`;
             pen.fillRect(x, y, Math.max(1, this.width - (this.width > 5 ? 1 : 0)), high - 0.5);
             if (numbers && end - first === 1) {
@@ -172,19 +170,19 @@ class WarpLanes {
         }
         for (const it of data.flightsOfWarp[warp]) {
             pen.fillStyle = this.colours[it.isProduct ? "product" : "copy"];
-            const x = this.left + it.from * this.width;
+            const x = it.from * this.width;
             if (it.row < 0) pen.fillRect(x, top + this.height - 8, Math.max(2, this.width - 1), 2);
             else pen.fillRect(x + 1, top + this.height + 5 * it.row - 1, Math.max(2, (it.until - it.from) * this.width - 1), 3);
         }
     }
     paintBarrier(pen, number, top) {
         const { data } = this, rows = data.changesOfBarrier[number];
-        pen.fillStyle = this.colours.soft;
+        this.names.fillStyle = this.colours.soft;
         const name = data.mbarriers[number];
-        pen.fillText(name.length > 15 ? "…" + name.slice(-14) : name, 4, top + 8);
+        this.names.fillText(name.length > 15 ? "…" + name.slice(-14) : name, 4, top + 8);
         rows.forEach((row, i) => {
             const end = i + 1 < rows.length ? rows[i + 1].round : data.steps;
-            const x = this.left + row.round * this.width;
+            const x = row.round * this.width;
             pen.fillStyle = this.colours[row.phase % 2 ? "odd" : "even"];
             pen.fillRect(x, top + 3, (end - row.round) * this.width, 10);
             pen.fillStyle = this.colours.ink;

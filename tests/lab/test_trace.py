@@ -244,7 +244,7 @@ def test_a_line_with_nothing_but_a_barrier_is_a_step():
         for thread in (0, 40):
             runs = trace.runs_of(line, thread)
             assert len(runs) == (3 if name == "loop" else 1), (name, thread)
-            assert list(trace.values(thread, runs[0]))[:2] == ["x", "i"]  # none of the barrier's own
+            assert list(trace.values(thread, runs[0]))[:2] == ["x", "i"]
     ahead = trace.runs_of(lines_of(source)["block"], 40)[0]  # the first warp has a line more
     waiting = [
         (int(it["round"]), int(it["warp"]))
