@@ -90,6 +90,7 @@ def _data(trace: Trace) -> tuple[dict[str, Any], str]:
             for number in range(len(trace.regions))
         ],
         "findings": trace.findings(),
+        "opened": trace.opened,
         "leftOut": trace.left_out,
         "columns": [[name, column.dtype.str[1:], len(column)] for name, column in columns.items()],
     }

@@ -18,6 +18,16 @@ function isDark() {
     return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+// Where it may be told, calls back when that theme changes.
+function watchTheme(changed) {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+    try {
+        const around = window.parent.document, watcher = new MutationObserver(changed);
+        watcher.observe(around.body, { attributes: true });
+        watcher.observe(around.documentElement, { attributes: true });
+    } catch { /* it is of another origin */ }
+}
+
 async function main() {
     root.classList.toggle("dark", isDark());
     const { facts, packed } = JSON.parse(byId("data").textContent);
@@ -67,8 +77,8 @@ async function main() {
         byId("finding").disabled = !found.length;
     }
 
-    // The steps in which somebody begins to wait at a barrier.
-    const barriers = [];
+    // The steps in which a barrier lets a block go on, or somebody begins to wait at one.
+    const barriers = [...data.opened];
     for (const rows of data.waitsOfWarp)
         for (const row of rows)
             if (row.waits.some((it) => /sync|barrier|arrive|wait/i.test(it.word))) barriers.push(row.round);
@@ -143,6 +153,12 @@ async function main() {
         for (const panel of panels) panel.measure?.();
         draw();
     };
+    watchTheme(() => {
+        if (isDark() === dark()) return;
+        root.classList.toggle("dark");
+        for (const panel of panels) panel.recolour?.();
+        measure();
+    });
     const watcher = new ResizeObserver(measure);
     for (const name of ["timeline", "source", "memory"]) watcher.observe(byId(name));
     for (const panel of panels) panel.measure?.();

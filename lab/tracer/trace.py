@@ -312,6 +312,12 @@ class Trace:
         numbers = self.tables["rounds"]["number"]
         return np.searchsorted(numbers, self.tables["opened"]["number"], "right") - 1
 
+    @property
+    def opened(self) -> list[int]:
+        """The recorded steps in which all threads of a block have come to a barrier."""
+        at = {tuple(it): step for step, it in enumerate(self.tables["rounds"].tolist())}
+        return sorted({at[it] for it in self.tables["opened"].tolist() if it in at})
+
     def _steps_of_access(self, end: dict[str, Any], address: int) -> list[int]:
         """The steps in which a thread touches an address at a line; or, if in none, runs it."""
         steps, touches, thread = self.tables["steps"], self.tables["touches"], end["thread"]

@@ -274,6 +274,9 @@ class Source {
         if (chip.parentElement !== box)
             box.insertBefore(chip, [...box.children].find((other) => Number(other.dataset.warp) > warp) || null);
     }
+    recolour() {
+        this.chips.forEach((chips, warp) => chips.forEach((chip) => (chip.style.background = colourOf(warp))));
+    }
     newChip(warp) {
         const attributes = { class: "chip", style: "background:" + colourOf(warp), "data-warp": warp };
         return element("span", this.data.warpName(warp), attributes);
@@ -536,6 +539,9 @@ class Fragments {
         this.has = Object.keys(data.products).length > 0;
         byId("fragments").hidden = !this.has;
         byId("matrices").onmouseleave = (event) => tip(event, "");
+    }
+    recolour() {
+        this.key = "";
     }
     // The warp's product of this step, or its last before.
     productAt(warp, step) {

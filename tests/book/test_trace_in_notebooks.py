@@ -1,8 +1,5 @@
 """A trace among a notebook's outputs: in JupyterLab, and in a frame like VS Code's."""
 
-from pathlib import Path
-
-import nbformat
 import pytest
 from browsers import browser, needs_browser
 
@@ -16,7 +13,7 @@ SUM = jitload.KERNELS.parent / "notebooks/ladders/03_sum.cu"
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval';"
     " style-src 'self' 'unsafe-inline'; img-src 'self' https: http: data:; font-src 'self' https:;"
-    " connect-src https:; child-src https: data: blob:;"
+    " connect-src https:; child-src https: data:;"
 )
 # And as its renderer of text/html: the markup is put in, and scripts are made anew.
 RENDER = """markup => {
@@ -67,5 +64,3 @@ def test_a_trace_steps_in_a_webview_like_vs_codes(tmp_path, trace, theme):
         assert f"line {trace.line_of(0, 2)} of" in inner.locator("#locals").inner_text()
         page.screenshot(path=tmp_path / f"webview_{theme}.png")
         assert not errors
-
-

@@ -480,3 +480,28 @@ def test_the_page_steps_and_jumps(kernels, tmp_path):
             page.evaluate(f"JSON.stringify({cell})".replace("STEP", "0"))
         )
         assert not errors
+
+
+@needs_browser
+@pytest.mark.browser
+def test_the_page_goes_to_the_next_barrier_and_follows_the_theme(tmp_path):
+    source = SOURCE.with_name("barriers.cu")
+    trace = lab.trace(jitload.load(source, target="cpu").run, X)
+    stops = [trace.runs_of(lines_of(source)[name], 40)[-1] for name in ("block", "ptx")]
+    page_of = trace.save(tmp_path / "trace.html")
+    with browser() as started:
+        page = started.new_page(color_scheme="light")
+        page.goto(page_of.as_uri())
+        page.wait_for_function("window.trace")
+        seen = []
+        while page.locator("#barrier").is_enabled():
+            page.click("#barrier")
+            seen.append(page.evaluate("trace.state.step"))
+        assert set(stops) <= set(seen)
+        assert len(seen) >= 7  # of the loop's, the group's and the inlined one, too
+        pen = "document.querySelector('#memory canvas').getContext('2d')"
+        corner = f"[...{pen}.getImageData(4, 4, 1, 1).data]"
+        light = page.evaluate(corner)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function("dark()")
+        assert page.evaluate(corner) != light
