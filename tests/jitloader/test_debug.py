@@ -1,8 +1,11 @@
 """`python -m jitload debug`: gdb on a program that runs on the simulator."""
 
+import contextlib
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -157,6 +160,60 @@ def test_vs_codes_configuration_stops_in_one_thread(source):
     )
     assert "$1 = 3\n" in ran.stdout, ran.stdout + ran.stderr
     assert "block (0, 0, 0), thread (3, 0, 0)" in ran.stdout
+
+
+def at_terminal(command: list[str], *typed: str) -> str:
+    """What stands on a terminal after these lines have been typed, each at gdb's prompt."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execvpe(command[0], command, {**os.environ, "TERM": "dumb", "COLUMNS": "200"})
+    said = b""
+    lines = iter([*typed, "kill", "quit"])
+    with contextlib.suppress(OSError):  # EIO: the program has ended
+        while select.select([terminal], [], [], 240)[0] and (read := os.read(terminal, 1 << 16)):
+            said += read
+            if said.endswith((b"(gdb) ", b"(y or n) ")):
+                line = "y" if said.endswith(b"(y or n) ") else next(lines)
+                os.write(terminal, line.encode() + b"\n")
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0, said
+    return said.decode().replace("\r", "")
+
+
+@needs_gdb
+def test_at_a_terminal_a_program_is_stepped_thread_by_thread(source):
+    said = at_terminal(
+        [sys.executable, "-m", "jitload", "debug", str(source)],
+        *("break mine.cu:12 block 1,0,0 thread 3,0,0", "run", "print threadIdx", "print h"),
+        *("next", "next", "print threadIdx.x", "print tile", "bt"),
+    )
+    printed = re.findall(r"^\$\d+ = ([^$]*?)\n\(gdb\)", said, re.MULTILINE)
+    assert re.findall(r"\d+", printed[0]) == ["3", "0", "0"]
+    assert printed[1:3] == ["8.75", "3"]
+    assert printed[3].startswith("{64, 66, 68, 70, 72, ")  # all threads have come to the barrier
+    (frame,) = re.findall(r"^#\d+ .*", said, re.MULTILINE)
+    assert re.search(r"kernel.*mine\.cu:14$", frame)
+
+
+@needs_gdb
+def test_at_a_terminal_a_call_from_python_stops_in_one_thread(tmp_path):
+    (tmp_path / "called.cu").write_text(CALLED)
+    (tmp_path / "call.py").write_text(
+        "import jitload, torch\n"
+        f"kernel = jitload.load({str(tmp_path / 'called.cu')!r}, target='cpu')\n"
+        "kernel.debug('run', torch.arange(64.0), torch.zeros(64), 64)\n"
+        "print('back in Python')\n"
+    )
+    stop = "break called.cu:9 block 1,0,0 thread 3,0,0"
+    said = at_terminal(
+        [sys.executable, str(tmp_path / "call.py")],
+        *(stop, "run", "print b", "next", "print threadIdx.x", "print other", "bt"),
+    )
+    assert re.findall(r"^\$\d+ = (.*)", said, re.MULTILINE) == ["35", "3", "120"]
+    (frame,) = re.findall(r"^#\d+ .*", said, re.MULTILINE)
+    assert re.search(r"kernel\(.*called\.cu:10$", frame)
+    assert said.endswith("back in Python\n")
 
 
 def test_without_gdb_one_line_says_how_to_get_it(source, tmp_path):
