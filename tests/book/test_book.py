@@ -259,6 +259,7 @@ TRACES = [
     ("primer", "sum_pairs<false>", 0, "const float right", 31, 1, "right", "0"),
     ("primer", "sum_pairs<true>", 0, "const float right", 31, 1, "right", "16.5"),
     ("03_reductions", "sum_tree", 0, "if (t < half)", 0, 8, "half", "1"),
+    ("03_reductions", "sum_shuffle", 0, "if (threadIdx.x == 0) atomicAdd", 0, 1, "sum", "16777222"),
     ("05_softmax", "softmax", 0, "sum += expf(x[c] - most);", 0, 3, "sum", "2.367879"),
     ("05_softmax", "softmax_online", 0, "    sum += expf(x[c] - most);", 0, 3, "most", "-1.5"),
     ("08_rms_norm", "add_norm", 0, "s[c] = sum[i];", 3, 2, "sum", "[3, 3]"),
