@@ -231,7 +231,7 @@ class Places:
             return self._locals[entry.offset]
         name, of = _name(entry), _attribute(entry, "DW_AT_type")
         local = None
-        is_users = not name.startswith(("__closure", "simulator_"))  # those of asm's operands
+        is_users = not name.startswith(_COMPILERS)
         if name and of is not None and is_users:
             kind = self.type(of)
             is_pointed = of.tag in _REFERENCES
@@ -334,6 +334,8 @@ class Places:
 _QUALIFIERS = ("DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_typedef")
 _QUALIFIERS += ("DW_TAG_restrict_type", "DW_TAG_atomic_type")
 _REFERENCES = ("DW_TAG_reference_type", "DW_TAG_rvalue_reference_type")
+# Of lambdas, of loops over ranges, and of the operands of asm.
+_COMPILERS = ("__closure", "__for_", "simulator_")
 _SEEN_ELSEWHERE = ("DW_AT_abstract_origin", "DW_AT_specification")
 
 

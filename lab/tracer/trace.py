@@ -200,6 +200,8 @@ class Trace:
         rows = np.flatnonzero(np.isin(kinds[self.changed], list(is_structure)))
         for row in rows.tolist():
             name, kind, _ = self.variables[self.changed[row]]
+            if name == "this":  # the object has a name of its own
+                continue
             at = int(self.tables["changes"]["at"][row])
             address = int.from_bytes(self.bytes[at : at + 8].tobytes(), "little")
             found.setdefault((address, is_structure[kind]), name)

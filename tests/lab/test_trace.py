@@ -482,6 +482,14 @@ def test_the_page_steps_and_jumps(kernels, tmp_path):
         assert not errors
 
 
+def test_mbarriers_have_the_names_of_their_arrays():
+    x, w = torch.randn(64, 128).bfloat16(), torch.randn(16, 128).bfloat16()
+    trace = lab.trace(lab.ladder("16_steps").ring, x, w, torch.zeros(1024), 128)
+    found = {trace.member(int(it)) for it in trace.tables["barriers"]["barrier"]}
+    assert found == {"full", "full[1]", "empty", "empty[1]"}
+    assert not [name for name, _, _ in trace.variables if name.startswith("__")]
+
+
 @needs_browser
 @pytest.mark.browser
 def test_the_page_goes_to_the_next_barrier_and_follows_the_theme(tmp_path):
