@@ -6,6 +6,7 @@ neither registers nor memories: which lane and which byte has what is written do
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import mmasim.nv_ptx
@@ -230,8 +231,9 @@ def sparse_columns(b: torch.Tensor, generator: torch.Generator):
     "case", PLAIN + SCALED + SPARSE, ids=lambda case: case.name.removeprefix("mma_")
 )
 def test_a_warp_multiplies(of_warps, case):
+    """TILES says how many of each case and style."""
     generator = torch.Generator().manual_seed(sum(map(ord, case.name)))
-    tiles = 4
+    tiles = int(os.environ.get("TILES", "4"))
     for style in range(3):
         a = random_bytes((tiles, 16, 32), style, generator)
         b = random_bytes((tiles, 8, 64 if case.is_sparse else 32), style, generator)

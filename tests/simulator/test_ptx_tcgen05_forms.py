@@ -7,6 +7,7 @@ CUTLASS for the metadata, whose figures the manual has as pictures.
 
 from __future__ import annotations
 
+import os
 import random
 from typing import NamedTuple
 
@@ -214,7 +215,9 @@ def image_of(form: Form, rows: torch.Tensor, name: str) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.asm.split(" ")[0][8:])
 @pytest.mark.parametrize("style", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_products_are_those_of_the_model(library, form, style):
-    run(library, form, style, mask=0)
+    """PRODUCTS says how many of each form and style."""
+    for seed in range(int(os.environ.get("PRODUCTS", "1"))):
+        run(library, form, style, mask=0, seed=seed)
 
 
 # First zeros or columns of B by part; then three columns of B and two of zeros by turns.
@@ -235,15 +238,15 @@ def source_of(form: Form, column: int, mask: int, shift: int) -> int | None:
     return None if mask and spans[at % 5] else column + shift
 
 
-def run(library, form: Form, style: int, mask: int, shift: int = 0) -> None:
-    generator = torch.Generator().manual_seed(FORMS.index(form) + style)
+def run(library, form: Form, style: int, mask: int, shift: int = 0, seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(1000 * seed + FORMS.index(form) + style)
     ks, lines = (2 if form.sp else 1), form.n + shift
     b = random_bytes((lines, 32 * ks), style, generator)
     differ = form.parts if form.in_memory else 1
     a = random_bytes((differ, form.m, 32), style, generator).expand(form.parts, -1, -1)
     c = random_c((form.m, form.n), style, generator)
     c = c.clamp(-1e6, 1e6).int() if form.kind == "i8" else c
-    chosen = random_metadata(form, (form.parts, form.m), style)
+    chosen = random_metadata(form, (form.parts, form.m), 1000 * seed + style)
     sources = [source_of(form, j, mask & 0xFFFFFFFFFFFFFF, shift) for j in range(form.n)]
     columns = torch.stack([torch.zeros_like(b[0]) if j is None else b[j] for j in sources])
     memory = torch.zeros(128, 512, dtype=torch.int32)
