@@ -80,8 +80,9 @@ struct MapArguments {
     unsigned interleave, swizzle, promotion, fill;
 };
 
-// Why the driver would refuse them; null if it would not. inner: elements of a row of a box.
-inline const char* why_refused(const MapArguments& it, cuuint32_t inner) {
+// Why the driver would refuse them; null if it would not. inner: elements of a row of a box,
+// boxDim[0] or channelsPerPixel.
+inline const char* why_refused(const MapArguments& it, cuuint32_t inner, bool is_im2col = false) {
     const bool is_padded = it.type == CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B ||
                            it.type == CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B;
     if (!it.map || !it.address || !it.extent || !it.steps) return "an argument is null";
@@ -120,9 +121,13 @@ inline const char* why_refused(const MapArguments& it, cuuint32_t inner) {
     if (is_padded && !is_for_padded) return "padded elements do not come in this swizzle";
     const Packing packing = packing_of(TensorType(it.type));
     const size_t bytes = size_t(inner) * packing.bytes / packing.elements;
-    if (bytes % 16 || inner % packing.elements) return "a row of a box is a multiple of 16 bytes";
+    if (bytes % 16 || inner % packing.elements)
+        return is_im2col ? "channelsPerPixel is a multiple of 16 bytes"
+                         : "boxDim[0] is a multiple of 16 bytes";
     const size_t widest = it.swizzle > CU_TENSOR_MAP_SWIZZLE_128B ? 128 : size_t(16) << it.swizzle;
-    if (it.swizzle && bytes > widest) return "a row of a box is no wider than the swizzle";
+    if (it.swizzle && bytes > widest)
+        return is_im2col ? "channelsPerPixel is no wider than the swizzle"
+                         : "boxDim[0] is no wider than the swizzle";
     return nullptr;
 }
 
@@ -154,7 +159,7 @@ inline const char* why_refused_im2col(const MapArguments& it, const int* lower, 
     if (it.rank < 3 || it.rank > 5) return "tensorRank is from 3 to 5";
     if (channels < 1 || channels > 256) return "channelsPerPixel is from 1 to 256";
     if (pixels < 1 || pixels > 1024) return "pixelsPerColumn is from 1 to 1024";
-    if (const char* reason = why_refused(it, channels)) return reason;
+    if (const char* reason = why_refused(it, channels, true)) return reason;
     const int reach = is_wide ? most[0] : most[it.rank - 3];
     for (unsigned d = 0; d < (is_wide ? 1 : it.rank - 2); d++) {
         if (lower[d] < -reach || lower[d] >= reach || upper[d] < -reach || upper[d] >= reach)

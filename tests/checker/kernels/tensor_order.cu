@@ -212,7 +212,7 @@ extern "C" void lanes_of_another_warp(const float* x, float* y, int) {
 
 __global__ void shape_that_is_none_kernel(const float* x, float* y) {
     BEGIN(32)
-    const unsigned wrong = 1 << 4 | 24 / 8 << 17 | 128 / 16 << 24;
+    const unsigned wrong = 1 << 4 | 24 / 8 << 17 | 96 / 16 << 24;
     if (threadIdx.x == 0)
         MULTIPLY_AS(columns, tile, wrong);  // BUG shape_that_is_none: tensor memory
     if (threadIdx.x == 0) commit_to(&barrier);
