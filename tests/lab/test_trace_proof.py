@@ -131,4 +131,4 @@ def test_every_value_is_what_printf_says(tmp_path, capfd, file, name, sizes):
     count, unequal = compared(tmp_path, capfd, LADDERS / file, name, sizes)
     print(f"{file} {name}: {count} values, {len(unequal)} unequal")
     assert not unequal, unequal[:5]
-    assert count > 40
+    assert count > (44 if name == "reads" else 50)  # which has 45
