@@ -15,14 +15,18 @@ constexpr BlockFormat kMxfp8 = {
 constexpr BlockFormat kNvfp4 = {
     "NVFP4", ScalarType::Float4_e2m1fn_x2, ScalarType::Float8_e4m3fn, 16, 2};
 
+inline void check_whole_blocks(const char* name, int64_t cols, const BlockFormat& format) {
+    if (cols % format.block != 0) {
+        fail(name, " has ", cols, " columns; wanted is a multiple of ", format.block, ", for ",
+             format.name, " has a scale for each ", format.block);
+    }
+}
+
 // x [..., cols] of numbers that are to be quantized.
 inline void check_block_scalable(const Tensor& x, const BlockFormat& format) {
     check_quantizable(x, "x");
     check_rank(x, "x");
-    if (x.size(-1) % format.block != 0) {
-        fail("x has ", x.size(-1), " columns; wanted is a multiple of ", format.block, ", for ",
-             format.name, " has a scale for each ", format.block);
-    }
+    check_whole_blocks("x", x.size(-1), format);
 }
 
 // The scale of a whole tensor.

@@ -25,10 +25,7 @@ Rows rows_of(const Tensor& t, const BlockFormat& format) {
 void check_operand(const Tensor& t, const char* name, const Tensor& scales, const char* scales_name,
                    const BlockFormat& format, const Tensor& x) {
     const Rows of = rows_of(t, format);
-    if (of.cols % format.block != 0) {
-        fail(name, " has ", of.cols, " columns; wanted is a multiple of ", format.block, ", for ",
-             format.name, " has a scale for each ", format.block);
-    }
+    check_whole_blocks(name, of.cols, format);
     check_device(scales, scales_name, x, "x");
     if (type_of(scales) != format.scales) {
         fail(scales_name, " is ", dtype_name(type_of(scales)), "; wanted is ",

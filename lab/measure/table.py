@@ -29,8 +29,8 @@ class Table(pandas.DataFrame):
         return f"{table}<div>{'<br>'.join(map(html.escape, words))}</div>"
 
     def _shown(self) -> pandas.DataFrame:
-        hidden = set(OF_A_CLOCK if self._predicted() else ()) & {*self.columns}
-        return pandas.DataFrame(self).drop(columns=[*hidden])
+        hidden = OF_A_CLOCK if self._predicted() else ()
+        return pandas.DataFrame(self).drop(columns=[*hidden], errors="ignore")
 
     def _words(self) -> list[str]:
         gpu, verdict = self.attrs.get("predicted_for"), self.attrs.get("verdict", "")

@@ -105,9 +105,13 @@ _MODES = {
 }
 
 
+def _mode(use: Use) -> str:
+    return _MODES[use.groups["mode"] or use.groups["im2col"]]
+
+
 def _box(use: Use, index: int, offsets: str = "") -> str:
     """`[map, {coordinates}]`; offsets: those of im2col."""
-    rank, mode = int(use.groups["rank"]), _MODES[use.groups["mode"] or use.groups["im2col"]]
+    rank, mode = int(use.groups["rank"]), _mode(use)
     operand = use.operand(index)
     if len(operand.parts) != 2:
         raise NotPtx(f"the tensor's coordinates in {use.instruction.text}")
@@ -120,7 +124,7 @@ def _box(use: Use, index: int, offsets: str = "") -> str:
 
 
 def _box_to_shared(use: Use) -> str:
-    mode, offsets, mask = _MODES[use.groups["mode"] or use.groups["im2col"]], "", 3
+    mode, offsets, mask = _mode(use), "", 3
     if mode.startswith("Im2col"):
         wanted = int(use.groups["rank"]) - 2 if mode == "Im2col" else 2
         listed, mask = use.vector(3), 4
