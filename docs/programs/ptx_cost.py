@@ -2,8 +2,8 @@
 
     python -m docs.programs.ptx_cost
 
-Each kernel of tensor_cores/ is built for the simulator, which is there already, and called on all
-cores: the best of several times counts. Its error is that against float64.
+Rungs of the book's ladders are built for the simulator, which is there already, and called on all
+cores: the best of several times counts. A rung's error is that against float64.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ import jitload
 from docs.programs.page import Part, cores, duration, table
 
 PART = Part("ptx.md", "docs.programs.ptx_cost")
-FOLDER = Path(__file__).with_name("tensor_cores")
-HEAD = ["kernel", "shape", "build", "call", "error", "PyTorch's"]
+FOLDER = jitload.KERNELS.parent / "notebooks" / "ladders"
+HEAD = ["rung", "shape", "build", "call", "error", "PyTorch's"]
 CALLS = 5
 
 
 class Case(NamedTuple):
-    """A file of tensor_cores/ with a function of its name.
+    """A function of a ladder.
 
-    call: of the kernel's function, the inputs and n; returns what is to be compared.
+    call: of the function and the inputs; returns what is to be compared.
     inputs: shapes, of bfloat16, for n. truth: the same in PyTorch, of any type.
     """
 
+    ladder: str
     name: str
     shown: str
     call: Callable[..., torch.Tensor]
     inputs: Callable[[int], list[tuple[int, ...]]]
     truth: Callable[..., torch.Tensor]
 
-    def drawn(self, n: int, device: str = "cpu") -> list[torch.Tensor]:
+    def drawn(self, n: int) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(n)
         drawn = (torch.randn(shape, generator=generator) for shape in self.inputs(n))
-        return [x.bfloat16().to(device) for x in drawn]
+        return [x.bfloat16() for x in drawn]
 
 
 def product(
-    function: Callable, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype = torch.float32
+    function: Callable,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dtype: torch.dtype = torch.bfloat16,
+    more: tuple[int, ...] = (),
 ) -> torch.Tensor:
     m, k, n = *a.shape, len(b)
     c = torch.full((m, n), torch.nan, device=a.device, dtype=dtype)
-    function(a, b, c, m, n, k)
+    function(a, b, c, m, n, k, *more)
     return c
 
 
@@ -63,26 +68,27 @@ def attention(function: Callable, *inputs: torch.Tensor) -> torch.Tensor:
 
 CASES = [
     *(
-        Case(name, "{n} x {n} x {n}", call, lambda n: [(n, n)] * 2, lambda a, b: a @ b.T)
-        for name, call in (
-            ("matmul_mma", product),
-            ("matmul_wgmma", product),
-            ("matmul_cluster", partial(product, dtype=torch.bfloat16)),
+        Case(ladder, name, "{n} x {n} x {n}", call, lambda n: [(n, n)] * 2, lambda a, b: a @ b.T)
+        for ladder, name, call in (
+            ("15_tensor_cores", "stages", partial(product, dtype=torch.float32)),
+            ("16_hopper", "specialized", product),
+            ("16_hopper", "multicast", partial(product, more=(16,))),
         )
     ),
     Case(
-        "attention_mma",
-        "4 heads, {n} tokens, size 64",
+        "20_attention_forward",
+        "attention_forward",
+        "4 heads, {n} tokens, size 128",
         attention,
-        lambda n: [(4, n, 64)] * 3,
+        lambda n: [(4, n, 128)] * 3,
         torch.nn.functional.scaled_dot_product_attention,
     ),
 ]
 
 
-def load(case: Case, target: str | None = None, folder: Path = FOLDER) -> Callable:
-    """The kernel's function."""
-    library = jitload.load(folder / f"{case.name}.cu", target=target)
+def load(case: Case, folder: Path = FOLDER) -> Callable:
+    """The rung's function."""
+    library = jitload.load(folder / f"{case.ladder}.cu", target="cpu")
     return getattr(library, case.name)
 
 
@@ -95,11 +101,11 @@ def row(case: Case, folder: Path, n: int = 1024) -> list[str]:
     """Of a copy of the file in `folder`, which no cache knows."""
     inputs = case.drawn(n)
     truth = case.truth(*(x.double() for x in inputs))
-    case.call(load(case, "cpu"), *case.drawn(128))  # builds the simulator's part, too
-    text = (FOLDER / f"{case.name}.cu").read_text()
-    (folder / f"{case.name}.cu").write_text(f"{text}// {time.time_ns()}\n")
+    case.call(load(case), *case.drawn(256))  # builds the simulator's part, too
+    text = (FOLDER / f"{case.ladder}.cu").read_text()
+    (folder / f"{case.ladder}.cu").write_text(f"{text}// {time.time_ns()}\n")
     start = time.perf_counter()
-    function = load(case, "cpu", folder)
+    function = load(case, folder)
     built = time.perf_counter() - start
     times = []
     for _ in range(CALLS):
@@ -108,7 +114,7 @@ def row(case: Case, folder: Path, n: int = 1024) -> list[str]:
         times.append(time.perf_counter() - start)
     errors = (error(got, truth), error(case.truth(*inputs), truth))
     shown = (duration(built), duration(min(times)), *(f"{each:.1e}" for each in errors))
-    return [case.name, case.shown.format(n=n), *shown]
+    return [f"{case.ladder}, {case.name}", case.shown.format(n=n), *shown]
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The short versions that chapters explain before the ops' own kernels, or in their place."""
 
+import re
 import subprocess
 
 import pytest
@@ -159,6 +160,52 @@ def test_products_by_tensor_cores(version, shape):
     for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
         with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
             call(x, w, y, *wrong)
+
+
+# And how many rows of tiles are taken before the next column.
+HOPPER = dict.fromkeys(("one_stage", "four_stages", "specialized"), ())
+HOPPER |= dict.fromkeys(("persistent", "multicast"), (2,))
+
+
+@pytest.mark.parametrize("version", HOPPER)
+def test_products_by_wgmma(version):
+    """A step, fewer steps than stages, a ring that is used twice, and several tiles for a block."""
+    if DEVICE.type == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("this GPU has no wgmma")
+    call = getattr(lab.ladder("16_hopper"), version)
+    for m, n, k in ((256, 256, 64), (256, 512, 192), (768, 256, 576), (256, 140 * 256, 64)):
+        a, b = draw(m, k).bfloat16(), draw(n, k).bfloat16()
+        c = torch.full((m, n), torch.nan, device=DEVICE).bfloat16()
+        call(a, b, c, m, n, k, *HOPPER[version])
+        truth, theirs = a.double() @ b.double().T, (a @ b.T).double()
+        assert (c.double() - truth).norm() < 1.01 * (theirs - truth).norm(), (m, n, k)
+    for wrong in ((128, 256, 64), (256, 128, 64), (256, 256, 32), (0, 256, 64)):
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(a, b, c, *wrong, *HOPPER[version])
+    if HOPPER[version]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(a, b, c, 256, 256, 64, 0)
+
+
+@pytest.mark.parametrize("version", HOPPER)
+def test_products_by_wgmma_wait_for_all_that_they_use(version):
+    call = getattr(jitload.load(BOOK / "ladders/16_hopper.cu", target="cpu"), version)
+    a, b = torch.randn(256, 320).bfloat16(), torch.randn(256, 320).bfloat16()
+    given = a, b, torch.empty(256, 256).bfloat16(), 256, 256, 320, *HOPPER[version]
+    for order in (0, 1):
+        report = lab.check(call, *given, traffic=False, thread_order=order)
+        assert report.findings.empty, report
+
+
+def test_products_by_wgmma_keep_their_accumulators_in_registers(tmp_path):
+    command = [machine.cuda_tool("nvcc"), "-arch=sm_90a", "-std=c++17", "-cubin", "-Xptxas", "-v"]
+    command += [BOOK / "ladders/16_hopper.cu", "-o", tmp_path / "out.cubin"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    assert done.stderr.count("0 bytes spill stores") == len(HOPPER)
+    assert "serialized" not in done.stderr  # wgmmas, one after the other
+    registers = [int(it) for it in re.findall(r"Used (\d+) registers", done.stderr)]
+    assert max(registers) <= 168  # all that 384 threads can have
 
 
 @pytest.mark.parametrize(("groups", "each"), [(0, 128), (5, 128), (3, 1000), (1, 40_000)])
