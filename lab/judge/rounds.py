@@ -7,8 +7,9 @@ nothing     calls nothing, so its rounds are what a round costs besides; it is t
 A round has several sets of inputs, more than L2 holds, so each call finds a cold one. "prepare"
 draws them from a seed. "go" calls once for each set, waits for the GPU and answers: the judge's
 clock runs meanwhile. "sums" answers with sums of the outputs, under signs that are drawn from a
-number that it tells. Who answers "go" before the work is done has to do it now, and the time of
-"sums" counts, too, where it is longer than that of the process that called nothing.
+number that it tells. They are of copies that "go" orders as soon as its wait is over, so what is
+written after that comes too late. Where "sums" takes longer than in the process that called
+nothing, that time counts, too.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Rounds:
         self.count = asked["sets"]
         self.inputs: list[dict[str, Tensor]] = []
         self.outputs: list[list[Tensor]] = []
+        self.copies: list[list[Tensor]] = []
         self.off: list[float] = []  # that the sum of each output may be
 
     def prepare(self, seed: int) -> dict:
@@ -67,13 +69,16 @@ class Rounds:
         for i in range(self.count):
             self.inputs.append(self.task.draw(self.sizes, self.dtype, seed + i, self.device))
         if not self.outputs:
-            self.outputs = [
-                [torch.empty_like(y) for y in self.task.results(it)] for it in self.inputs
-            ]
+            self.outputs = [self._empty() for _ in self.inputs]
         for t in (y for ys in self.outputs for y in ys):
             bytes_of(t).fill_(POISON)
         self.wait()
         return {}
+
+    def _empty(self) -> list[Tensor]:
+        """Memory for a call's outputs, and no answer in it."""
+        given = {n: t.to("meta") for n, t in self.inputs[0].items()}
+        return [torch.empty_like(y, device=self.device) for y in self.task.results(given)]
 
     def outputs_of_reference(self) -> list[list[Tensor]]:
         return [self.task.results(it) for it in self.inputs]
@@ -82,8 +87,12 @@ class Rounds:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
+    def keep(self) -> None:
+        """Order copies of the outputs: what is written later does not count."""
+        self.copies = [[y.clone() for y in ys] for ys in self.outputs]
+
     def sums(self, secret: int) -> dict:
-        return {"sums": [[digest(y, secret) for y in ys] for ys in self.outputs]}
+        return {"sums": [[digest(y, secret) for y in ys] for ys in self.copies]}
 
     def truth(self, secret: int) -> dict:
         """The sums in float64, and how far off each may be."""
@@ -127,6 +136,7 @@ def main(role: str, task: str, source: str, entry: str, words: str) -> None:
             for given, ys in zip(rounds.inputs, rounds.outputs, strict=True):
                 launch(*given.values(), *ys, *numbers)
         rounds.wait()
+        rounds.keep()
         return {}
 
     does = {"prepare": rounds.prepare, "go": go, "sums": rounds.sums, "truth": rounds.truth}

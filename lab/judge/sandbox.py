@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,19 +113,33 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
 
 
+def _family(process: int) -> Iterator[Path]:
+    """What /proc tells of a process and of its children, and of theirs."""
+    waiting = [process]
+    while waiting:
+        own = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):
+            for thread in (own / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+        yield own
+
+
 def memory_of(process: int) -> int:
     """Bytes that a process and its children hold."""
-    held, waiting = 0, [process]
-    page = os.sysconf("SC_PAGE_SIZE")
-    while waiting:
-        number = waiting.pop()
-        try:
-            held += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * page
-            children = Path(f"/proc/{number}/task/{number}/children").read_text()
-            waiting += map(int, children.split())
-        except (OSError, IndexError, ValueError):
-            continue
+    held, page = 0, os.sysconf("SC_PAGE_SIZE")
+    for own in _family(process):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            held += int((own / "statm").read_text().split()[1]) * page
     return held
+
+
+def threads_of(process: int) -> int:
+    """How many threads it and its children have."""
+    count = 0
+    for own in _family(process):
+        with contextlib.suppress(OSError):
+            count += sum(1 for _ in (own / "task").iterdir())
+    return count
 
 
 def end(process: subprocess.Popen) -> None:

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.gpus import gpu as gpus
 from lab.judge.pipe import Pipe
+from lab.judge.sandbox import threads_of
 from lab.judge.task import Task
 
 ROUNDS = 15
@@ -122,17 +123,22 @@ def measured(
     if copy_gb_per_s is None:
         said = _ask("reference", pipes["reference"], {"copy": 0}, builds)
         copy_gb_per_s = said["gb_per_s"]
+    threads = 0
     for number in range(rounds + 1):
         value_seed, secret = dice.randrange(1 << 40), dice.randrange(1 << 40)
         order = ROLES[number % 3 :] + ROLES[: number % 3]
         sums = {}
         for role in order:
             _ask(role, pipes[role], {"prepare": value_seed}, seconds)
+            if role == "submission":
+                threads = threads or threads_of(pipes[role].process.pid)
             times = [time.perf_counter()]
             _ask(role, pipes[role], {"go": 0}, seconds)
             times.append(time.perf_counter())
             found = _ask(role, pipes[role], {"sums": secret}, seconds)
             times.append(time.perf_counter())
+            if role == "submission" and device == "cuda":  # the simulator has threads of its own
+                _no_more_threads(pipes[role], threads)
             sums[role] = found.get("sums")
             if number:  # the first round warms up
                 taken[role].append(times[1] - times[0])
@@ -206,6 +212,12 @@ def _answer(role: str, line: bytes) -> dict:
     if role != "submission":
         raise RuntimeError(f"the judge's own process ({role}) failed: {why}")
     raise Rejected("raised" if isinstance(said, dict) else "crash", str(why).partition("\n")[0])
+
+
+def _no_more_threads(pipe: Pipe, before: int) -> None:
+    """A thread of the submission's own could work before it is called, or after it has returned."""
+    if (now := threads_of(pipe.process.pid)) > before:
+        raise Rejected("threads", f"its process has {now} threads; before its first call {before}")
 
 
 def _compare(found: object, truth: dict, number: int) -> None:

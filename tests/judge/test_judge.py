@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from controls import OF_TASKS
 from exploits import CONTROLS, EXPLOITS, submission
 from published import PUBLISHED
 
@@ -84,6 +85,13 @@ def test_one_that_is_right_and_two_that_are_not(tmp_path):
 def test_all_controls_are_accepted(tmp_path):
     found = judged(tmp_path, CONTROLS)
     assert all(it.accepted for it in found.values()), "\n".join(map(str, found.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", OF_TASKS)
+def test_controls_of_other_tasks_are_accepted(tmp_path, task):
+    verdict = judge(task, written(tmp_path, task, OF_TASKS[task]), cases=12)
+    assert verdict.accepted, str(verdict)
 
 
 confined = pytest.mark.skipif(Sandbox.here().kind != "bubblewrap", reason="needs bubblewrap")

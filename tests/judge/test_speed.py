@@ -1,12 +1,18 @@
 """Times from outside the submission's process. Here the simulator stands for the GPU."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
-from exploits import CONTROLS, RUN, submission
+from exploits import CONTROLS, EXPLOITS, RUN, submission
 
-from lab.judge import speed
+from lab.judge import rounds, speed
 from lab.judge.run import MEMORY, Verdict, _Rejected, _Work
-from lab.judge.sandbox import Sandbox
+from lab.judge.sandbox import Sandbox, threads_of
 from lab.judge.task import Task
 
 EARLY = submission(
@@ -21,19 +27,74 @@ CACHED = submission(
     " for (int64_t i = 0; i < n; ++i) kept[i] = y[i];",
     "float* kept; int64_t size;\n",
 )
+THREAD = "#include <thread>\n#include <unistd.h>\n"
+LATER = "std::thread([=] {{ usleep({}); " + RUN.replace("stream>>>", "0>>>") + " }}).detach();"
+TIMER = submission(
+    RUN,
+    'extern "C" cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t)'
+    " { *ms = 1e-6f; return cudaSuccess; }\n#include <ctime>\n"
+    'extern "C" int clock_gettime(clockid_t, timespec* t) { t->tv_sec = t->tv_nsec = 0; return 0; }'
+    "\n",
+)
+SIDE = submission(
+    "static cudaStream_t other = nullptr;\n"
+    "    if (!other) cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);\n    "
+    + RUN.replace("stream>>>", "other>>>")
+)
+# What is rejected when it is timed on a GPU, and for what.
+CHEATS = {
+    "answered_early": (EARLY, {"wrong"}),
+    "cached": (EXPLOITS["cached_by_address"], {"wrong"}),
+    "cached_once": (EXPLOITS["result_cached"], {"wrong"}),
+    "warm_up_seen": (EXPLOITS["warm_up_seen"], {"wrong"}),
+    "graph_replayed": (EXPLOITS["graph_replayed"], {"wrong"}),
+    "nothing": (EXPLOITS["nothing"], {"wrong"}),
+    "zeros": (EXPLOITS["zeros"], {"wrong"}),
+    "most_rows": (submission("if (n > 1 << 20) n -= n / 20; " + RUN), {"wrong"}),
+    "written_later": (submission(LATER.format(20000), THREAD), {"wrong", "threads"}),
+    "written_soon": (submission(LATER.format(100), THREAD), {"wrong", "threads"}),
+    "one_of_four_later": (
+        submission(
+            "static int calls = 0; if (++calls % 4 == 0) { " + LATER.format(300) + " }\n"
+            "    else " + RUN,
+            THREAD,
+        ),
+        {"wrong", "threads"},
+    ),
+    "worker": (
+        submission(
+            "static std::thread* worker = new std::thread([] { for (;;) usleep(1000); });"
+            " (void)worker;\n    " + RUN,
+            THREAD,
+        ),
+        {"threads"},
+    ),
+    "clock_redefined": (EXPLOITS["clock_redefined"], {"wrong"}),
+    "events_redefined": (EXPLOITS["events_redefined"], {"wrong"}),
+}
+# What does all of its work, whatever it claims: its time is the same.
+IN_VAIN = {"timer": TIMER, "side_stream": SIDE}
 
 
-def timed(monkeypatch, folder, text: str, floor: float = -1e9, task: str = "square") -> dict:
+def timed(
+    monkeypatch,
+    folder,
+    text: str,
+    floor: float | None = -1e9,
+    task: str = "square",
+    device: str = "cpu",
+) -> dict:
     """The time of a submission, where nothing but the floor would end it."""
-    monkeypatch.setattr(speed.Floor, "seconds", lambda *_: floor)
+    if floor is not None:
+        monkeypatch.setattr(speed.Floor, "seconds", lambda *_: floor)
     source = folder / "submission.cu"
     source.write_text(text)
     told = Verdict(task, source.name, 0, stage="fast")
-    timing = {"elements": 1 << 13, "rounds": 2, "copy_gb_per_s": 1.0}
+    timing = {"elements": 1 << 13, "rounds": 2, "copy_gb_per_s": 1.0} if device == "cpu" else {}
     box = Sandbox.here()
     work = _Work(Task.of(task), folder, box, told, 30, MEMORY, False, path=task, timing=timing)
     try:
-        work._fast(source, torch.float32, 0, device="cpu")
+        work._fast(source, torch.float32, 0, device=device)
     except _Rejected as why:
         return {"rejected": why.findings[0]["kind"], "message": why.findings[0]["message"]}
     return told.time
@@ -57,6 +118,58 @@ def test_less_than_the_floor_is_no_time(monkeypatch, tmp_path):
 @pytest.mark.parametrize("text", [EARLY, CACHED], ids=["answered_early", "cached"])
 def test_who_answers_before_the_work_is_done_is_wrong(monkeypatch, tmp_path, text):
     assert timed(monkeypatch, tmp_path, text).get("rejected") == "wrong"
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_gets_a_time(monkeypatch, tmp_path, name):
+    text, kinds = CHEATS[name]
+    found = timed(monkeypatch, tmp_path, text, None, device="cuda")
+    assert found.get("rejected") in kinds, found
+
+
+@needs_gpu
+def test_right_ones_get_their_time_and_tampering_is_in_vain(monkeypatch, tmp_path):
+    texts = CONTROLS | IN_VAIN
+    found = {n: timed(monkeypatch, tmp_path, it, None, device="cuda") for n, it in texts.items()}
+    assert all("seconds" in it for it in found.values()), found
+    for name in IN_VAIN:
+        assert found[name]["seconds"] > 0.8 * found["plain"]["seconds"], found
+
+
+def test_what_is_written_after_the_answer_does_not_count():
+    work = rounds.Rounds(
+        Task.of("square"),
+        {"sizes": {"rows": 2, "cols": 3}, "dtype": "float32", "sets": 1, "device": "cpu"},
+    )
+    work.prepare(1)
+    work.outputs[0][0].zero_()
+    work.keep()
+    work.outputs[0][0].copy_(work.inputs[0]["x"] ** 2)
+    assert work.sums(2) == {"sums": [[0.0]]}
+    assert work.truth(2)["sums"] != [[0.0]]
+
+
+def test_threads_are_counted_in_all_of_a_process_family():
+    start = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    code = f"import subprocess, sys; {start}; subprocess.run([sys.executable, '-c', {start!r}])"
+    code = code.replace("subprocess.run(", "p = subprocess.Popen(")
+    code += "; print(p.pid, flush=True)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        child = int(process.stdout.readline())
+        deadline = time.monotonic() + 60
+        while threads_of(process.pid) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert threads_of(process.pid) == 4
+        assert threads_of(child) == 2
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.kill()
+        process.communicate()
 
 
 def test_the_floor_counts_bytes_and_operations():
