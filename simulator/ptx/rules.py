@@ -14,8 +14,9 @@ and give them back, and know by their types what the bits mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from simulator.ptx.language import Instruction, NotPtx, Operand
@@ -84,9 +85,68 @@ class Rule(NamedTuple):
         found = re.fullmatch(self.pattern, mnemonic)
         return None if found is None else found.groupdict()
 
+    def orders(self, qualifiers: list[str]) -> Iterator[list[str]]:
+        """The qualifiers as the pattern has them, where they are written in another order.
+
+        For each part of the pattern one that fits, the first that is left; then again, with all
+        that fit, for a part may stand in a repetition.
+        """
+        for takes_all in (False, True):
+            left, order = list(qualifiers), []
+            for part in _parts(self.pattern):
+                while left:
+                    at = _first_fitting(part, left)
+                    if at is None:
+                        break
+                    order.append(left.pop(at))
+                    if not takes_all:
+                        break
+            if not left:
+                yield order
+
     def cpp(self, use: Use) -> str:
         code = self.code if isinstance(self.code, str) else self.code(use)
         if isinstance(self.code, str):
             code = re.sub(r"\{(\d+)\}", lambda m: use[int(m[1])], code)
             code = re.sub(r"\{([a-z]\w*)\}", lambda m: use.groups[m[1]] or "", code)
         return code.replace("$", "::simulator::ptx::")
+
+
+# Of these those that are written first stand first in every order: types, layouts, state spaces.
+_IN_ORDER = (
+    re.compile(r"[busf]\d+(?:x\d)?|(?:bf|tf)\d+(?:x\d)?|e\dm\d\w*|ue\dm\d|pred"),
+    re.compile(r"row|col"),
+    re.compile(r"(?:global|shared|local|const|param)(?:::\w+)?"),
+)
+
+
+def _first_fitting(part: re.Pattern[str], qualifiers: list[str]) -> int | None:
+    """The index of the first qualifier that a part of a pattern fits and that no other of its kind,
+    whose order counts, stands before."""
+    seen = set()
+    for index, qualifier in enumerate(qualifiers):
+        kind = next((kind for kind in _IN_ORDER if kind.fullmatch(qualifier)), None)
+        if kind not in seen and part.fullmatch(qualifier):
+            return index
+        if kind is not None:
+            seen.add(kind)
+    return None
+
+
+@cache
+def _parts(pattern: str) -> list[re.Pattern[str]]:
+    """What a pattern has between the dots of a mnemonic, each as a pattern of its own."""
+    pattern = re.sub(r"\(\?P<\w+>", "(?:", pattern)
+    pattern = re.sub(r"\(\?P=\w+\)", r"\\w+", pattern)
+    return [re.compile(_balanced(part)) for part in pattern.split(r"\.")[1:]]
+
+
+def _balanced(part: str) -> str:
+    """A piece of a pattern without what closes a group that it has not opened, and with the groups
+    closed that it opens: `sp)?` is `sp`, and `block_scale(?:` is `block_scale(?:)`."""
+    depth = 0
+    for token in re.finditer(r"\\.|\[.[^\]]*\]|[()]", part):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if depth < 0:
+            return part[: token.start()]
+    return part.removesuffix("|") + ")" * depth

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.architectures import Architecture
@@ -218,40 +218,13 @@ def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
     """
     first, *qualifiers = mnemonic.split(".")
     rules = RULES.get(first, ())
-    seen = {tuple(qualifiers)}
-    orders = [tuple(qualifiers)]
-    for _ in range(3):  # as written, with one group moved, with two moved
-        for order in orders:
-            for rule in rules:
-                groups = rule.match(".".join([first, *order]))
+    for order in (lambda _: [qualifiers], lambda rule: rule.orders(qualifiers)):
+        for rule in rules:
+            for parts in order(rule):
+                groups = rule.match(".".join([first, *parts]))
                 if groups is not None:
                     return rule, groups
-        if not rules or len(seen) > 1000:
-            break
-        orders = [moved for order in orders for moved in _moves(order, seen)]
     return None
-
-
-_IN_ORDER = (
-    re.compile(r"[busf]\d+(?:x\d)?|(?:bf|tf)\d+(?:x\d)?|e\dm\d\w*|ue\dm\d|pred"),
-    re.compile(r"row|col"),
-    re.compile(r"(?:global|shared|local|const|param)(?:::\w+)?"),
-)
-
-
-def _moves(order: tuple[str, ...], seen: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Orders not seen so far in which two groups of neighbours have changed places, and what counts
-    in order has kept it."""
-
-    def in_order(parts: tuple[str, ...]) -> list[list[str]]:
-        return [[part for part in parts if kind.fullmatch(part)] for kind in _IN_ORDER]
-
-    wanted = in_order(order)
-    for start, middle, end in combinations(range(len(order) + 1), 3):
-        moved = (*order[:start], *order[middle:end], *order[start:middle], *order[end:])
-        if moved not in seen and in_order(moved) == wanted:
-            seen.add(moved)
-            yield moved
 
 
 class _Translator:

@@ -1,5 +1,6 @@
 """Forms that nvcc takes beyond C++, as other people's programs have them."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import jitload
 from simulator.conditions import value
 from simulator.directives import dropped_lines
+from simulator.ptx.rules import Rule
 from simulator.ptx.translate import _rule
 from simulator.rewrite import Unsupported, rewrite
 
@@ -78,10 +80,35 @@ def test_a_branch_that_asks_for_an_unknown_macro_may_be_compiled():
         ("cvt.f16.f32.rn", {"to": "f16", "of": "f32"}),
         ("fence.gpu.acq_rel", {}),
         ("cp.async.bulk.tensor.shared::cluster.2d.global.mbarrier::complete_tx::bytes", {}),
+        (
+            "mma.sync.aligned.kind::mxf8f6f4.sp::ordered_metadata.block_scale.scale_vec::1X"
+            ".m16n8k64.row.col.f32.e2m1.e5m2.f32.ue8m0",
+            {"sparse": ".sp::ordered_metadata", "a": "e2m1", "b": "e5m2"},
+        ),
+        ("mma.m16n8k16.f16.f16.f16.f16.sync.row.aligned.col", {"x": "row", "d": "f16"}),
+        ("fence.cluster.acq_rel", {}),
+        ("ld.relaxed.sys.mmio.global.u32", {"space": "global", "order": "relaxed"}),
     ],
 )
 def test_qualifiers_may_stand_in_any_order(mnemonic, groups):
     assert groups.items() <= _rule(mnemonic)[1].items()
+
+
+@pytest.mark.parametrize("last", ["f32.ue8m0", "f32.ue9m0"])
+def test_each_rule_is_tried_with_at_most_three_orders(last, monkeypatch):
+    tried = Counter()
+    match = Rule.match
+
+    def counted(rule, mnemonic):
+        tried[rule.pattern] += 1
+        return match(rule, mnemonic)
+
+    monkeypatch.setattr(Rule, "match", counted)
+    _rule.__wrapped__(
+        "mma.sync.aligned.kind::mxf8f6f4.sp::ordered_metadata.block_scale.scale_vec::1X.m16n8k64"
+        f".row.col.f32.e2m1.e5m2.{last}"
+    )
+    assert max(tried.values()) <= 3
 
 
 @pytest.mark.parametrize("mnemonic", ["ld.global.f32.global", "mma.sync.aligned.f32", "add.q.rn"])

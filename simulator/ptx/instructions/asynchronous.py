@@ -258,7 +258,7 @@ RULES = [
     Rule(r"cp\.async\.bulk\.commit_group", "::simulator::commit_group();", _BULK),
     Rule(r"cp\.async\.bulk\.wait_group", "::simulator::wait_for_groups({0}, false);", _BULK),
     Rule(r"cp\.async\.bulk\.wait_group\.read", "::simulator::wait_for_groups({0}, true);", _BULK),
-    Rule(r"cp\.async\.bulk\.prefetch\.[\w.:]+", ";", "values.h"),
+    Rule(r"cp\.async\.bulk\.prefetch(?:\.[\w:]+)+", ";", "values.h"),
     Rule(
         rf"cp\.async\.bulk\.tensor\.{_RANK}\.shared::(?:cluster|cta)\.global"
         rf"{_LOADED}{_TELLS}{_MULTICAST}(?:{CTA_GROUP})?{_HINT}",

@@ -9,7 +9,7 @@ from simulator.ptx.rules import Rule, Use
 
 SPACE = r"(?:\.(?P<space>global|shared(?:::cta|::cluster)?|const|local|param(?:::entry|::func)?))?"
 _WEAK = r"(?:\.(?P<order>weak))?"
-_ORDER = r"\.(?P<order>volatile|relaxed|acquire|release|mmio\.relaxed)"
+_ORDER = r"(?:\.mmio)?\.(?P<order>volatile|relaxed|acquire|release)"
 SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))?"
 _CACHE = r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt|nc|L1::\w+|L2::evict_\w+|L2::cache_hint|L2::\d+B|unified))*"
 _TYPE = r"(?:\.(?P<vector>v[248]))?\.(?P<type>[busf](?:8|16|32|64)|b128)"
@@ -103,20 +103,27 @@ RULES = [
     ),
     # What says how to cache, and not what to read.
     Rule(r"prefetchu\.L1", ";", "values.h"),
-    Rule(r"prefetch(?:\.(?:global|local|const|param))?(?:\.tensormap)?[\w.:]*", ";", "values.h"),
+    Rule(
+        r"prefetch(?:\.(?:global|local|const|param(?:::entry)?))?(?:\.tensormap|\.L[12](?:::\w+)?)",
+        ";",
+        "values.h",
+    ),
     Rule(r"(?:discard|applypriority)(?:\.global)?\.L2(?:::\w+)?", ";", "values.h"),
-    Rule(r"createpolicy\.(?:fractional|range|cvt)[\w.:]*\.b64", "{0} = 0;", "values.h"),
+    Rule(
+        r"createpolicy\.(?:fractional|range|cvt)(?:\.(?:global|L2(?:::\w+)?))*\.b64",
+        "{0} = 0;",
+        "values.h",
+    ),
     # Orders what is carried out in order here.
     Rule(r"membar\.(?:cta|gl|sys)", _fence, "values.h"),
     Rule(
-        r"fence(?:\.(?:sc|acq_rel|acquire|release))?\.(?:sync_restrict::shared::\w+\.)?"
-        r"(?:cta|cluster|gpu|sys)",
+        r"fence(?:\.(?:sc|acq_rel|acquire|release))?(?:\.sync_restrict::shared::\w+)?"
+        r"\.(?:cta|cluster|gpu|sys)",
         _fence,
         "values.h",
     ),
     Rule(
-        r"fence\.(?:proxy\.alias"
-        r"|proxy\.tensormap::generic\.\w+\.\w+|proxy\.tensormap::generic\.[\w.]+)",
+        r"fence\.proxy(?:\.alias|\.tensormap::generic(?:\.(?:acquire|release|cta|cluster|gpu|sys)){2})",
         "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
         "values.h",
     ),
@@ -126,9 +133,9 @@ RULES = [
         "fences.h",
     ),
     Rule(
-        r"fence\.proxy\.async(?:\.(?:global|shared(?:::\w+)?)"
-        r"|::generic\.(?:acquire\.sync_restrict::shared::cluster"
-        r"|release\.sync_restrict::shared::cta)\.cluster)?",
+        r"fence\.proxy(?:\.async(?:\.(?:global|shared(?:::\w+)?))?"
+        r"|\.async::generic(?:\.acquire\.sync_restrict::shared::cluster"
+        r"|\.release\.sync_restrict::shared::cta)\.cluster)",
         "$proxy_fence($ProxyFence::Async);",
         "fences.h",
     ),
