@@ -229,7 +229,7 @@ class fragment : public __frag_base<T, simulator::wmma::size_of<Use, m, n, k, T>
 inline float __float_to_tf32(float in) {
     namespace ptx = simulator::ptx;
     return __uint_as_float(
-        ptx::tf32_of_f32<ptx::Tf32Round::rna, false, false>(__float_as_uint(in)));
+        ptx::__ptx_tf32_of_f32<ptx::Tf32Round::rna, false, false>(__float_as_uint(in)));
 }
 
 template <class T, int size, int packed_size>

@@ -4,12 +4,13 @@
 
     do {
         auto&& simulator_lvalue0 = (x);
-        const uint32_t simulator_1 = ::simulator::ptx::bits<uint32_t>(n);
-        uint32_t simulator_0 = ::simulator::ptx::bits<uint32_t>(simulator_lvalue0);
+        const uint32_t simulator_1 = ::simulator::__ptx::__ptx_bits<uint32_t>(n);
+        uint32_t simulator_0 = ::simulator::__ptx::__ptx_bits<uint32_t>(simulator_lvalue0);
         bool simulator_p;
-        simulator_p = ::simulator::ptx::compare<uint32_t>(NotEqual, simulator_1, 0);
+        simulator_p = ::simulator::__ptx::__ptx_compare_ne<
+            ::simulator::__ptx::__ptx_u32>(simulator_1, 0);
         if (simulator_p) simulator_0 = 7;
-        ::simulator::ptx::put(simulator_lvalue0, simulator_0);
+        ::simulator::__ptx::__ptx_put(simulator_lvalue0, simulator_0);
     } while (0);
 
 `macros` replaces those that put PTX together, `statement` finds the parts of a statement,

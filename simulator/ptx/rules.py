@@ -3,9 +3,10 @@
     Rule(r"(?:add|sub)\\.(?P<type>u32)", "{0} = $add<${type}>({1}, {2});", "arithmetic.h")
 
 A rule is for all mnemonics that its pattern matches as a whole. Its code is C++ with the operands
-as {0}, {1} and so on, the pattern's groups by their names, and `$` for the namespace
-`simulator::ptx`; its header is one of include/simulator/ptx. Where a sentence of C++ does not say
-it, the code is a function of an `Use`, which returns it.
+as {0}, {1} and so on, the pattern's groups by their names, and `$name` for `simulator::ptx`'s
+`__ptx_name`; its header is one of include/simulator/ptx. Where a sentence of C++ does not say it,
+the code is a function of an `Use`, which returns it. It names nothing else, for a user's macros may
+have any name that is not reserved: `$Kind_Value` stands for an enumerator.
 
 Every register is a word of plain bits of its width (bool for a predicate): the functions take them
 and give them back, and know by their types what the bits mean.
@@ -23,6 +24,7 @@ from simulator.ptx.language import Instruction, NotPtx, Operand
 
 # A part of a mnemonic may be an operand, which the statement is given as a number: `%5`.
 _OR_OPERAND = r"|%\d+|%\[\w+\]"
+NAMES = "::simulator::__ptx::__ptx_"
 CTA_GROUP = rf"\.cta_group::(?P<cta>[12]{_OR_OPERAND})"
 
 
@@ -109,7 +111,7 @@ class Rule(NamedTuple):
         if isinstance(self.code, str):
             code = re.sub(r"\{(\d+)\}", lambda m: use[int(m[1])], code)
             code = re.sub(r"\{([a-z]\w*)\}", lambda m: use.groups[m[1]] or "", code)
-        return code.replace("$", "::simulator::ptx::")
+        return code.replace("$", NAMES)
 
 
 # Of these those that are written first stand first in every order: types, layouts, state spaces.

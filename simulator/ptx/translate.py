@@ -14,7 +14,7 @@ from simulator.directives import directives_of
 from simulator.ptx import statement
 from simulator.ptx.instructions import RULES, SPECIAL_REGISTERS, known_like
 from simulator.ptx.language import Block, Instruction, Label, NotPtx, Operand, read
-from simulator.ptx.rules import Rule, Use
+from simulator.ptx.rules import NAMES, Rule, Use
 from simulator.ptx.statement import Statement, statements
 
 _WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "q": 128}
@@ -260,7 +260,7 @@ class _Translator:
 
     def failure(self, message: str) -> Translation:
         """What ends a kernel that uses it, and says why."""
-        return self._instead(f'::simulator::ptx::unknown("{_quoted(message)}");')
+        return self._instead(f'{NAMES}unknown("{_quoted(message)}");')
 
     def error_of_instances(self, message: str) -> Translation:
         """What the compiler takes in a template, but refuses in what it makes of one."""
@@ -269,7 +269,7 @@ class _Translator:
     def _error(self, message: str) -> str:
         """A call that the compiler refuses where it is not within what is never used."""
         name = f"simulator_unknown_{self._found.start}"
-        return f'extern void {name}() __attribute__((error("{_quoted(message)}"))); {name}(); '
+        return f'extern void {name}() __attribute__((__error__("{_quoted(message)}"))); {name}(); '
 
     def _refusal(self, block: Block) -> str:
         for step in block.steps:
@@ -278,7 +278,7 @@ class _Translator:
                 if lacks and _may_be_left_out(self._code, self._found.start):
                     return self._error(lacks)
                 if lacks:
-                    return f'::simulator::ptx::unknown("{lacks}"); '
+                    return f'{NAMES}unknown("{lacks}"); '
         return ""
 
     def _instead(self, code: str) -> Translation:
@@ -313,11 +313,11 @@ class _Translator:
     def _opening(self, index: int) -> str:
         operand = self._found.operands[index]
         if operand.is_output or index in self._located:
-            return f"[[maybe_unused]] auto&& simulator_lvalue{index} = "
+            return f"[[__maybe_unused__]] auto&& simulator_lvalue{index} = "
         if operand.letter == "n":
-            return f"const auto simulator_{index} = ::simulator::ptx::immediate"
+            return f"const auto simulator_{index} = {NAMES}immediate"
         word = self._word(operand)
-        return f"const {word} simulator_{index} = ::simulator::ptx::bits<{word}>"
+        return f"const {word} simulator_{index} = {NAMES}bits<{word}>"
 
     def _word(self, operand: statement.Operand) -> str:
         letter = operand.letter[:1]
@@ -336,20 +336,18 @@ class _Translator:
                 continue
             word = self._word(operand)
             if index in self._located:
-                value = f"::simulator::ptx::bits<{word}>(simulator_lvalue{index})"
+                value = f"{NAMES}bits<{word}>(simulator_lvalue{index})"
                 parts.append(f"const {word} simulator_{index} = {value};")
                 continue
             initial = (
-                f"::simulator::ptx::bits<{word}>(simulator_lvalue{index})"
-                if operand.is_read
-                else f"{word}()"
+                f"{NAMES}bits<{word}>(simulator_lvalue{index})" if operand.is_read else f"{word}()"
             )
             parts.append(f"{word} simulator_{index} = {initial};")
-            put.append(f"::simulator::ptx::put(simulator_lvalue{index}, simulator_{index});")
+            put.append(f"{NAMES}put(simulator_lvalue{index}, simulator_{index});")
         for register in block.registers:
-            parts.append(f"[[maybe_unused]] {_type_of(register.kind)} {register.name};")
-        parts += [f"::simulator::ptx::Sink simulator_sink{n};" for n in range(self._sinks)]
-        parts += ["[[maybe_unused]] bool simulatorCarry = false;"] if self._has_carry else []
+            parts.append(f"[[__maybe_unused__]] {_type_of(register.kind)} {register.name};")
+        parts += [f"{NAMES}Sink simulator_sink{n};" for n in range(self._sinks)]
+        parts += ["[[__maybe_unused__]] bool simulatorCarry = false;"] if self._has_carry else []
         return " ".join([*parts, body, *put, "} while (0)"])
 
     # ---- Its instructions
@@ -421,7 +419,7 @@ class _Translator:
             return "nullptr"
         self._located.add(index)
         name = f"simulator_lvalue{index}"
-        return f"::simulator::ptx::place_of(static_cast<decltype({name})>({name}))"
+        return f"{NAMES}place_of(static_cast<decltype({name})>({name}))"
 
     def _index(self, operand: Operand) -> int:
         if operand.value.isdigit():
@@ -477,7 +475,7 @@ class _Translator:
         plain = name.replace(".", "_")
         if name not in SPECIAL_REGISTERS:
             raise NotPtx(f"the special register %{name}")
-        return f"::simulator::ptx::special::{plain}()"
+        return f"{NAMES}{plain}()"
 
 
 def _quoted(message: str) -> str:
@@ -507,10 +505,10 @@ def _number(operand: Operand, mnemonic: str) -> str:
     if "." in text or (re.search(r"[eE]", text) and not text.lower().startswith("0x")):
         suffix = "" if is_double else "f"
         word = "uint64_t" if is_double else "uint32_t"
-        return f"::simulator::ptx::bits<{word}>({sign}{text}{suffix})"
+        return f"{NAMES}bits<{word}>({sign}{text}{suffix})"
     if (is_double or is_float) and not text.lower().startswith("0x"):
         word, of = ("uint64_t", "double") if is_double else ("uint32_t", "float")
-        return f"::simulator::ptx::bits<{word}>({of}({sign}{text.rstrip('U')}))"
+        return f"{NAMES}bits<{word}>({of}({sign}{text.rstrip('U')}))"
     plain = text.rstrip("U").lower()
     base = {"0b": 2, "0x": 16}.get(plain[:2], 10)
     value = int(plain, base) * (-1 if operand.negated else 1)

@@ -1,6 +1,7 @@
 """A user's macros of everyday names, which no header of the simulator's is to meet."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch
 import jitload
 import simulator
 from lab.checker.program import check_program
+from simulator import ptx
+from simulator.scan import blank
 from toolchain import machine
 from toolchain.errors import CompileError
 from toolchain.macros import STEERING, apart
@@ -80,6 +83,111 @@ def test_a_program_may_have_them_by_flags_and_before_its_includes(tmp_path):
         x = torch.arange(32.0)
         call(x)
         assert x.tolist() == [EXPECTED] * 32
+
+
+# Of each kind of instruction that becomes more than a call: the products of a warp, a warpgroup and
+# tensor memory, copies in bulk, barriers, atomics, conversions.
+PTX = r"""
+#include <mma.h>
+#define CONVERTED(v_) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v_) : "f"(1.0f), "f"(2.0f))
+__global__ void product(float* d_, const unsigned* a_, const unsigned* b_) {
+    float d0_ = 0, d1_ = 0, d2_ = 0, d3_ = 0;
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7},"
+        " {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d0_), "+f"(d1_), "+f"(d2_), "+f"(d3_)
+        : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "r"(b_[0]), "r"(b_[1]));
+    d_[threadIdx.x] = d0_;
+}
+__global__ void other(unsigned long long* p_, unsigned* q_, float* f_, const void* map_) {
+    __shared__ alignas(128) unsigned long long own_[64];
+    unsigned at_ = (unsigned)__cvta_generic_to_shared(own_), v_ = 0, w_ = 0, x_[4] = {};
+    float c_[4] = {};
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at_));
+    asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async;");
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0;"
+                 " selp.u32 %0, 1, 0, p; }" : "=r"(v_) : "r"(at_));
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%0];" ::"r"(at_), "l"(map_), "r"(0), "r"(0));
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 16;"
+                 ::"l"(p_), "r"(at_));
+    asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16; cp.async.commit_group;"
+                 " cp.async.wait_group 0;" ::"r"(at_), "l"(p_));
+    asm volatile("wgmma.fence.sync.aligned;");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %4,"
+                 " 1, 1, 1, 0, 0;" : "+f"(c_[0]), "+f"(c_[1]), "+f"(c_[2]), "+f"(c_[3]) : "l"(p_));
+    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;");
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" ::"r"(at_));
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0;"
+                 " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %1, %2, p; }"
+                 ::"r"(at_), "l"(p_), "r"(w_), "r"(v_));
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" ::"l"(p_));
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1]; tcgen05.wait::ld.sync.aligned;"
+                 : "=r"(v_) : "r"(at_));
+    asm volatile("tcgen05.cp.cta_group::1.128x256b [%0], %1;" ::"r"(at_), "l"(p_));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x_[0]), "=r"(x_[1]), "=r"(x_[2]), "=r"(x_[3]) : "r"(at_));
+    asm volatile("ld.acquire.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v_), "=r"(w_) : "l"(p_));
+    asm volatile("atom.add.release.gpu.u32 %0, [%1], 1;" : "=r"(v_) : "l"(q_));
+    asm volatile("st.release.cta.f32 [%0], %1;" ::"l"(f_), "f"(c_[0]));
+    asm volatile("shfl.sync.down.b32 %0, %1, 1, 31, -1;" : "=r"(v_) : "r"(w_));
+    asm volatile("bar.sync 1, 32; membar.gl;");
+    asm volatile("{ .reg .pred p; bar.red.popc.u32 %0, 0, p; }" : "=r"(v_));
+    asm volatile("mov.u32 %0, %%laneid; lop3.b32 %0, %0, %1, %0, 0x1e; add.cc.u32 %0, %0, 1;"
+                 : "+r"(v_) : "r"(w_));
+    asm volatile("cvt.rna.tf32.f32 %0, %1; fma.rn.f32 %1, %1, %1, 0f3f800000;"
+                 : "=r"(w_), "+f"(c_[1]));
+    CONVERTED(v_);
+    f_[0] = c_[1] + v_ + w_;
+}
+extern "C" void launched(float* d_, int* a_, int* b_) {
+    product<<<1, 32>>>(d_, (unsigned*)a_, (unsigned*)b_);
+}
+extern "C" void never(float* d_, int* a_) {
+    other<<<1, 128>>>((unsigned long long*)d_, (unsigned*)a_, d_, a_);
+}
+"""
+
+
+def test_a_source_with_ptx_may_have_them(tmp_path):
+    (tmp_path / "product.cu").write_text(PTX)
+    kernel = jitload.load(tmp_path / "product.cu", target="cpu", flags=FLAGS)
+    ones = torch.full((4,), 0x3C003C00, dtype=torch.int32)  # pairs of halves
+    d = torch.zeros(32)
+    kernel.launched(d, ones, ones)
+    assert d.tolist() == [16.0] * 32
+
+
+# What the words of a translated statement may be besides: those of C++ and of <stdint.h>.
+CPP = (
+    "do while if goto const auto bool true false void static constexpr unsigned int float double"
+    " char signed nullptr decltype static_cast extern u?int(?:8|16|32|64)_t uintptr_t"
+)
+FREE = re.compile(rf"simulator\w*|_[A-Z_]\w*|{CPP.replace(' ', '|')}")
+
+
+def test_a_translated_statement_names_nothing_that_is_not_reserved():
+    root = Path(simulator.__file__).parents[1]
+    paths = [path for path in root.glob("*/**/*.cu*") if ".venv" not in path.parts]
+    texts = [PTX, *(path.read_text() for path in paths)]
+    texts += [
+        text
+        for path in (root / "tests/simulator").glob("test_ptx*.py")
+        if "asm" in (text := path.read_text())
+    ]
+    words, statements = set(), 0
+    for text in texts:
+        for found in ptx.translations(text, blank(text)) if "asm" in text else ():
+            statements += 1
+            for _, _, put in found.edits:
+                if "#if" in put:  # has the user's own text in it
+                    continue
+                code = re.sub(r'"(?:[^"\\]|\\.)*"', "", put)
+                words |= {*re.findall(r"\b[A-Za-z_]\w*", code)}
+    assert statements > 500
+    assert sorted(word for word in words if not FREE.fullmatch(word)) == []
 
 
 PROGRAM = """

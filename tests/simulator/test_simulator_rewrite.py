@@ -274,7 +274,7 @@ def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):
 
 def test_ptx_in_a_macro_is_refused_where_the_macro_is_used():
     text = rewrite(f"#define COPY \\\n  {PTX}\nint x;", "x.cu")
-    assert '::simulator::ptx::unknown("inline PTX that the simulator does not know: nop")' in text
+    assert '__ptx_unknown("inline PTX that the simulator does not know: nop")' in text
 
 
 @pytest.mark.parametrize(

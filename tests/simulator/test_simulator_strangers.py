@@ -132,7 +132,7 @@ def test_unknown_ptx_in_a_branch_of_a_statement_is_an_error_of_that_branch():
     )
     old, new = text.partition("#if OLD")[2].partition("#endif")[0].split("#else")
     assert "nosuch" in old
-    assert "error(" in old
+    assert "__error__(" in old
     assert "error(" not in new
     assert text.count("\n#line 2\n") == 2
     assert "#line 8\n;" in text

@@ -17,7 +17,7 @@ def _barrier(use: Use, index: int) -> str:
 
 
 def _init(use: Use) -> str:
-    return f"::simulator::mbarrier_init($barrier_at({_barrier(use, 0)}), {use[1]});"
+    return f"$mbarrier_init($barrier_at({_barrier(use, 0)}), {use[1]});"
 
 
 def _arrive(function: str) -> object:
@@ -47,7 +47,7 @@ def _wait(use: Use) -> str:
     function = "wait" if use.groups["kind"] == "try_wait" else "test"
     by = "parity" if use.groups["parity"] else "state"
     barrier = f"$barrier_at({_barrier(use, 1)})"
-    return f"{use[0]} = ::simulator::mbarrier_{function}_{by}({barrier}, {use[2]});"
+    return f"{use[0]} = $mbarrier_{function}_{by}({barrier}, {use[2]});"
 
 
 _TYPES = {
@@ -65,11 +65,11 @@ _TYPES = {
 
 
 def _reduction(name: str | None) -> str:
-    return f"::simulator::Reduction::{(name or 'none').capitalize()}"
+    return f"$Reduction_{(name or 'none').capitalize()}"
 
 
 def _tensor_type(name: str | None) -> str:
-    return f"::simulator::TensorType::{_TYPES[name or 'u32']}"
+    return f"$TensorType_{_TYPES[name or 'u32']}"
 
 
 def _to_shared(use: Use) -> str:
@@ -120,7 +120,7 @@ def _box(use: Use, index: int, offsets: str = "") -> str:
         raise NotPtx(f"{count} coordinates in {use.instruction.text}")
     if mode.startswith("Im2col") and rank < 3:
         raise NotPtx(f"im2col of {rank} dimensions in {use.instruction.text}")
-    return f"$Box{{{use[index]}{offsets}}}, {rank}, $Mode::{mode}"
+    return f"$Box{{{use[index]}{offsets}}}, {rank}, $Mode_{mode}"
 
 
 def _box_to_shared(use: Use) -> str:
@@ -165,7 +165,7 @@ def _replace(use: Use) -> str:
         raise NotPtx(f"{len(use)} operands in {use.instruction.text}")
     at = f"${'shared' if use.groups['space'] == 'shared::cta' else 'generic'}({use[0]})"
     dimension = use[1] if has_dimension else "0"
-    return f"$replace_in_map({at}, $Field::{_FIELDS[field]}, {dimension}, {use[-1]});"
+    return f"$replace_in_map({at}, $Field_{_FIELDS[field]}, {dimension}, {use[-1]});"
 
 
 def _store(use: Use) -> str:
@@ -255,9 +255,9 @@ RULES = [
         _reduce_shared,
         _BULK,
     ),
-    Rule(r"cp\.async\.bulk\.commit_group", "::simulator::commit_group();", _BULK),
-    Rule(r"cp\.async\.bulk\.wait_group", "::simulator::wait_for_groups({0}, false);", _BULK),
-    Rule(r"cp\.async\.bulk\.wait_group\.read", "::simulator::wait_for_groups({0}, true);", _BULK),
+    Rule(r"cp\.async\.bulk\.commit_group", "$commit_group();", _BULK),
+    Rule(r"cp\.async\.bulk\.wait_group", "$wait_for_groups({0}, false);", _BULK),
+    Rule(r"cp\.async\.bulk\.wait_group\.read", "$wait_for_groups({0}, true);", _BULK),
     Rule(r"cp\.async\.bulk\.prefetch(?:\.[\w:]+)+", ";", "values.h"),
     Rule(
         rf"cp\.async\.bulk\.tensor\.{_RANK}\.shared::(?:cluster|cta)\.global"
@@ -328,7 +328,7 @@ RULES = [
     Rule(r"getctarank\.shared::cluster\.u(?:32|64)", "{0} = {1} >> 24;", "clusters.h"),
     Rule(
         r"getctarank\.u(?:32|64)",
-        "{0} = ::simulator::shared_address($generic({1})) >> 24;",
+        "{0} = $shared_address({1}) >> 24;",
         "clusters.h",
     ),
 ]

@@ -17,14 +17,7 @@ def _call(function: str) -> object:
 def _reduce(use: Use) -> str:
     """`d, a, b, p` or `d, a, p`: a sum, or whether all or any have a predicate."""
     vote, count = use[-1], use[2] if len(use) == 4 else "0"
-    of = {
-        "popc": "simulator_voted.result",
-        "and": "simulator_voted.result == simulator_voted.all_result",
-        "or": "simulator_voted.result != 0",
-    }[use.groups["op"]]
-    return (
-        f"{{ const auto simulator_voted = $bar_red({use[1]}, {count}, {vote}); {use[0]} = {of}; }}"
-    )
+    return f"{use[0]} = $bar_red_{use.groups['op']}({use[1]}, {count}, {vote});"
 
 
 def _both(pattern: str, code: object) -> list[Rule]:

@@ -26,7 +26,7 @@ RULES = [
         _copy,
         "cp_async.h",
     ),
-    Rule(r"cp\.async\.commit_group", "::simulator::commit_copies();", "cp_async.h"),
-    Rule(r"cp\.async\.wait_group", "::simulator::wait_for_copies({0});", "cp_async.h"),
+    Rule(r"cp\.async\.commit_group", "$commit_copies();", "cp_async.h"),
+    Rule(r"cp\.async\.wait_group", "$wait_for_copies({0});", "cp_async.h"),
     Rule(r"cp\.async\.wait_all", "$wait_for_all_copies();", "cp_async.h"),
 ]

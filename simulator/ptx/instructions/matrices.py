@@ -26,7 +26,7 @@ def _load(use: Use) -> str:
     if len(targets) != count:
         raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
     code = f"{{ const auto simulator_rows = $load_matrices<{count}, {transposed}>({use[1]}); "
-    code += "".join(f"{t} = simulator_rows.words[{i}]; " for i, t in enumerate(targets))
+    code += "".join(f"{t} = $word_of(simulator_rows, {i}); " for i, t in enumerate(targets))
     return code + "}"
 
 
@@ -36,7 +36,7 @@ def _store(use: Use) -> str:
     if len(values) != count:
         raise NotPtx(f"{len(values)} registers in {use.instruction.text}")
     code = "{ $MatrixRows simulator_rows; "
-    code += "".join(f"simulator_rows.words[{i}] = {value}; " for i, value in enumerate(values))
+    code += "".join(f"$word_of(simulator_rows, {i}) = {value}; " for i, value in enumerate(values))
     return code + f"$store_matrices<{count}, {transposed}>({use[0]}, simulator_rows); }}"
 
 
@@ -87,11 +87,11 @@ def _mma(use: Use) -> str:
         raise NotPtx(use.instruction.mnemonic)
     word = "uint64_t" if a == "f64" else "uint32_t"
     k_of_a = k // 2 if sparse else k
-    names = [eight_bit_type(each) if eight else f"$Type::{each.upper()}" for each in (a, b)]
-    types = ", ".join([*names, f"$Type::{d.upper()}"])
+    names = [eight_bit_type(each) if eight else f"$Type_{each.upper()}" for each in (a, b)]
+    types = ", ".join([*names, f"$Type_{d.upper()}"])
     sum_ = "Blackwell" if has_kind else "TwoHalves" if eight else "Exact25"
     flags = [
-        f"::simulator::tensor_cores::Sum::{sum_}",
+        f"$Sum_{sum_}",
         "true" if groups.get("satfinite") else "false",
         "true" if groups.get("bits") == ".and.popc" else "false",
         "1, 1",
@@ -114,7 +114,7 @@ def _mma(use: Use) -> str:
     for name, vector in zip("abd", (vectors[1], vectors[2], vectors[3]), strict=True):
         code += array(f"simulator_of_{name}", vector, word)
     tile = ", ".join([types, str(m), "8", str(k_of_a), *flags])
-    code += f"static constexpr ::simulator::tensor_cores::Tile simulator_tile{{{tile}}}; "
+    code += f"static constexpr $Tile simulator_tile{{{tile}}}; "
     given = "simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d"
     if sparse:
         words = k_of_a * bits // (8 * max(8, min(bits, 16)))  # of metadata, of four lanes
@@ -135,7 +135,7 @@ _SCALED = {
 
 def eight_bit_type(name: str) -> str:
     """The simulator's type of a float that has a byte of its own."""
-    return "$Type::" + ("ByteE2M1" if name == "e2m1" else name.upper())
+    return "$Type_" + ("ByteE2M1" if name == "e2m1" else name.upper())
 
 
 def _mma_scaled(use: Use) -> str:
@@ -159,12 +159,12 @@ def _mma_scaled(use: Use) -> str:
         raise NotPtx(f"the sparsity selector of {use.instruction.mnemonic} is 0")
     if counts != [4, 4, 4 if is_sparse else 2, 4, 1, 2, 1, 2]:
         raise NotPtx(f"{', '.join(map(str, counts))} registers in {use.instruction.mnemonic}")
-    types = ["$Type::E2M1" if is_packed else eight_bit_type(groups[name]) for name in "ab"]
+    types = ["$Type_E2M1" if is_packed else eight_bit_type(groups[name]) for name in "ab"]
     code = "{ "
     for name, vector in zip("abd", vectors[1:4], strict=True):
         code += array(f"simulator_of_{name}", vector, "uint32_t")
-    code += "static constexpr ::simulator::tensor_cores::Tile simulator_tile{"
-    code += f"{', '.join(types)}, $Type::F32, 16, 8, {k}}}; "
+    code += "static constexpr $Tile simulator_tile{"
+    code += f"{', '.join(types)}, $Type_F32, 16, 8, {k}}}; "
     is_ue4m3 = "true" if groups["scale"] == "ue4m3" else "false"
     scales = ", ".join(value for vector in vectors[4:] for value in vector)
     code += "$mma_scaled(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d,"

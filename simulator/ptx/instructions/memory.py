@@ -24,16 +24,16 @@ def pointer(use: Use, index: int) -> str:
 def announcement(use: Use) -> str:
     """What tells the checker for whom an instruction is, and whether it acquires or releases."""
     parts = set(use.instruction.mnemonic.split("."))
-    scope = f"::simulator::Scope::{'Block' if 'cta' in parts else 'Device'}"
-    told = "::simulator::announce_acquire(); " if parts & {"acquire", "acq_rel"} else ""
+    scope = f"$Scope_{'Block' if 'cta' in parts else 'Device'}"
+    told = "$announce_acquire(); " if parts & {"acquire", "acq_rel"} else ""
     if parts & {"release", "acq_rel"}:
-        return f"{told}::simulator::before_release({scope}); "
-    return told + (f"::simulator::announce({scope}); " if "cta" in parts else "")
+        return f"{told}$before_release({scope}); "
+    return told + (f"$announce({scope}); " if "cta" in parts else "")
 
 
 def _fence(use: Use) -> str:
     scope = "Block" if "cta" in use.instruction.mnemonic.split(".") else "Device"
-    return f"::simulator::fence(::simulator::Scope::{scope});"
+    return f"$fence($Scope_{scope});"
 
 
 def _load(use: Use) -> str:
@@ -46,7 +46,7 @@ def _load(use: Use) -> str:
     call = f"${function}<${type_}, {count}>({pointer(use, 1)})"
     code = f"{{ {announcement(use)}const auto simulator_values = {call}; "
     for index, target in enumerate(targets):
-        value = f"simulator_values.values[{index}]"
+        value = f"$at(simulator_values, {index})"
         if type_[0] == "f":
             value = f"$word({value})"
         code += f"{target} = {value}; "
@@ -81,24 +81,23 @@ RULES = [
     ),
     Rule(
         r"cvta\.to\.shared(?:::cta|::cluster)?\.u(?:32|64)",
-        "{0} = ::simulator::shared_address($generic({1}));",
+        "{0} = $shared_address({1});",
         "memory.h",
     ),
     Rule(r"cvta(?:\.to)?\.(?:global|const|local|param)\.u(?:32|64)", "{0} = {1};", "values.h"),
     Rule(
         r"isspacep\.shared(?:::cta)?",
-        "{0} = ::simulator::shared_address($generic({1})) >> 24"
-        " == ::simulator::current->cluster_rank;",
+        "{0} = $is_own_shared({1});",
         "memory.h",
     ),
     Rule(
         r"isspacep\.shared::cluster",
-        "{0} = ::simulator::shared_address($generic({1})) != ::simulator::no_shared;",
+        "{0} = $is_shared({1});",
         "memory.h",
     ),
     Rule(
         r"isspacep\.global",
-        "{0} = ::simulator::shared_address($generic({1})) == ::simulator::no_shared;",
+        "{0} = !$is_shared({1});",
         "memory.h",
     ),
     # What says how to cache, and not what to read.
@@ -129,14 +128,14 @@ RULES = [
     ),
     Rule(
         r"fence\.mbarrier_init\.release\.cluster",
-        "$proxy_fence($ProxyFence::MbarrierInit);",
+        "$proxy_fence($ProxyFence_MbarrierInit);",
         "fences.h",
     ),
     Rule(
         r"fence\.proxy(?:\.async(?:\.(?:global|shared(?:::\w+)?))?"
         r"|\.async::generic(?:\.acquire\.sync_restrict::shared::cluster"
         r"|\.release\.sync_restrict::shared::cta)\.cluster)",
-        "$proxy_fence($ProxyFence::Async);",
+        "$proxy_fence($ProxyFence_Async);",
         "fences.h",
     ),
 ]

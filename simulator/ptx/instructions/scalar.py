@@ -186,7 +186,7 @@ def _floating(name: str, count: int, is_template: bool = True) -> Callable[[Use]
         sources = _sources(use, count)
         if groups.get("ftz"):
             sources = [f"${prefix}flush<${kind}>({source})" for source in sources]
-        arguments = [] if "mode" not in groups else [f"$Round::{groups['mode'] or 'rn'}"]
+        arguments = [] if "mode" not in groups else [f"$Round_{groups['mode'] or 'rn'}"]
         arguments += [f"${kind}"] if is_template else []
         listed = f"<{', '.join(arguments)}>" if arguments else ""
         result = f"${family}{name}{listed}({', '.join(sources)})"
@@ -210,7 +210,7 @@ def _pairwise(name: str, count: int) -> Callable[[Use], str]:
         if is_flushed:
             sources = [f"$flush_pair({source})" for source in sources]
         mode = use.groups["mode"] or "rn"
-        result = f"$float_{name}_pair<$Round::{mode}>({', '.join(sources)})"
+        result = f"$float_{name}_pair<$Round_{mode}>({', '.join(sources)})"
         return f"{use[0]} = {f'$flush_pair({result})' if is_flushed else result};"
 
     return code
@@ -469,7 +469,7 @@ def _cvt(function: str) -> Callable[[Use], str]:
         to, of, mode = groups["to"], groups.get("of", groups["to"]), groups.get("mode") or ""
         if groups.get("ftz") and of == "f32":
             source = f"$flush<$f32>({source})"
-        chosen = function.format(to=f"${to}", of=f"${of}", mode=f"$Round::{mode[:2]}")
+        chosen = function.format(to=f"${to}", of=f"${of}", mode=f"$Round_{mode[:2]}")
         result = f"{chosen}({source})"
         if groups.get("ftz") and to == "f32":
             result = f"$flush<$f32>({result})"
@@ -490,7 +490,7 @@ def _cvt_pair(use: Use) -> str:
     groups, one = use.groups, use.groups["to"]
     halves = []
     for source in _sources(use, 2):
-        half = f"$half_of_float<$Round::{groups['mode']}, ${one}, $f32>({source})"
+        half = f"$half_of_float<$Round_{groups['mode']}, ${one}, $f32>({source})"
         half = f"$half_relu<${one}>({half})" if groups["relu"] else half
         halves.append(f"$half_finite<${one}>({half})" if groups["satfinite"] else half)
     return f"{use[0]} = $join({', '.join(halves)});"
@@ -500,7 +500,7 @@ def _cvt_tf32(use: Use) -> str:
     groups = use.groups
     (source,) = _sources(use, 1)
     is_finite, relu = ("true" if groups[name] else "false" for name in ("satfinite", "relu"))
-    mode = f"$Tf32Round::{groups['mode']}"
+    mode = f"$Tf32Round_{groups['mode']}"
     return f"{use[0]} = $tf32_of_f32<{mode}, {is_finite}, {relu}>({source});"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from simulator.ptx.instructions.matrices import array
 from simulator.ptx.language import NotPtx
@@ -27,7 +28,7 @@ def _shape(use: Use, registers: list[str]) -> str:
             f"{use.instruction.mnemonic} has {count} registers of at most 128, and here"
             f" {len(registers)}"
         )
-    return f"$Shape::{name}, {'true' if use.groups['packed'] else 'false'}"
+    return f"$Shape_{name}, {'true' if use.groups['packed'] else 'false'}"
 
 
 def _split(use: Use, index: int) -> str:
@@ -64,10 +65,25 @@ def _store(use: Use) -> str:
     return f"{{ {code}$tensor_store({shape}, {use[0]}, {_split(use, 1)}, simulator_values); }}"
 
 
-def _operation(kind: str, fields: dict[str, str]) -> str:
-    code = f"{{ $TensorOperation simulator_it{{}}; simulator_it.kind = $TensorOperation::{kind}; "
-    code += "".join(f"simulator_it.{name} = {value}; " for name, value in fields.items())
-    return code + "$tensor_operation(simulator_it); }"
+# The members of the simulator's TensorOperation, in their order, after its kind.
+_MEMBERS = re.findall(
+    r"\w+",
+    """
+    blocks to a b a_in_memory product instruction accumulates scale disabled scales scales_of_a
+    scales_of_b is_sparse metadata is_stationary zero_columns shifts_a lanes bytes quarters
+    unpacking
+    """,
+)
+
+
+def _operation(kind: str, members: dict[str, str]) -> str:
+    values = ", ".join(members.pop(name, "{}") for name in _MEMBERS)
+    assert not members, members
+    return f"$tensor_operation($TensorOperation{{$TensorOperation_{kind}, {values}}});"
+
+
+def _array(values: Iterable[object]) -> str:
+    return "{" + ", ".join(map(str, values)) + "}"
 
 
 # Of a kind with scales, how many a row has by the name of its vectors; the first is the default.
@@ -87,7 +103,7 @@ def _product_fields(use: Use) -> tuple[dict[str, str], int]:
         "a_in_memory": "true" if in_memory else "false",
         "a": use[1],
         "b": use[2],
-        "product": f"$ProductKind::{groups['kind'].upper()}",
+        "product": f"$ProductKind_{groups['kind'].upper()}",
     }
     at = 3
     if groups["sparse"]:
@@ -113,7 +129,7 @@ def _product(use: Use) -> str:
         lanes, blocks = use.vector(at), use.groups["cta"]
         if len(lanes) not in ({"1": (4,), "2": (8,)}.get(blocks, (4, 8))):
             raise NotPtx(f"{len(lanes)} masks of disabled lanes in {use.instruction.text}")
-        fields |= {f"disabled[{i}]": lane for i, lane in enumerate(lanes)}
+        fields["disabled"] = _array(lanes)
         at += 1
     fields["accumulates"] = f"bool({use[at]})"
     if len(use) > at + 1:
@@ -161,8 +177,8 @@ def _copy(use: Use) -> str:
     lanes, size, quarters = _COPIES[use.groups["shape"]]
     fields = {"blocks": f"uint8_t({use.groups['cta']})", "to": use[0], "b": use[1]}
     unpacking = {None: "None", "6x16_p32": "From6Bits", "4x16_p64": "From4Bits"}[use.groups["from"]]
-    fields |= {"lanes": str(lanes), "bytes": str(size), "unpacking": f"$Unpacking::{unpacking}"}
-    fields |= {f"quarters[{i}]": str(first) for i, first in enumerate(quarters)}
+    fields |= {"lanes": str(lanes), "bytes": str(size), "unpacking": f"$Unpacking_{unpacking}"}
+    fields["quarters"] = _array(quarters)
     return _operation("Copy", fields)
 
 
@@ -173,7 +189,7 @@ def _shift(use: Use) -> str:
 def _commit(use: Use) -> str:
     barrier = use[0]
     if not use.groups["space"]:
-        barrier = f"::simulator::shared_address($generic({barrier}))"
+        barrier = f"$shared_address({barrier})"
     mask = f"uint16_t({use[1]})" if use.groups["multicast"] else "0"
     return f"$tensor_commit({barrier}, {mask}, {use.groups['cta']});"
 
@@ -189,7 +205,7 @@ def _dealloc(use: Use) -> str:
 
 def _fence(use: Use) -> str:
     is_before = "true" if use.groups["kind"] == "before" else "false"
-    return f"::simulator::tell_tensor_fence({is_before});"
+    return f"$tensor_fence({is_before});"
 
 
 _ALIGNED = r"\.sync\.aligned"
@@ -240,9 +256,7 @@ RULES = [
     ),
     Rule(
         r"tcgen05\.fence::(?P<kind>before|after)_thread_sync",
-        lambda use: (
-            f"::simulator::tell_tensor_fence({str(use.groups['kind'] == 'before').lower()});"
-        ),
+        lambda use: f"$tensor_fence({str(use.groups['kind'] == 'before').lower()});",
         _H,
     ),
 ]

@@ -10,18 +10,18 @@ def _shuffle(use: Use) -> str:
     mode = use.groups["mode"]
     is_pair = use.operand(0).kind == "pair"
     rest = [use[index] for index in range(1 + is_pair, len(use))]
-    mask = rest[3] if len(rest) > 3 else "::simulator::full_mask"
-    predicate = f"{use[1]} = simulator_shuffled.is_within; " if is_pair else ""
+    mask = rest[3] if len(rest) > 3 else "$full_mask"
+    predicate = f"{use[1]} = simulator_shuffled.__ptx_is_within; " if is_pair else ""
     return (
         f"{{ const auto simulator_shuffled = $shuffle_{mode}({rest[0]}, {rest[1]}, {rest[2]},"
-        f" {mask}); {use[0]} = simulator_shuffled.value; {predicate}}}"
+        f" {mask}); {use[0]} = simulator_shuffled.__ptx_value; {predicate}}}"
     )
 
 
 def _elect(use: Use) -> str:
     return (
         f"{{ const unsigned simulator_leader = $elect({use[2]}); {use[0]} = simulator_leader;"
-        f" {use[1]} = simulator_leader == ::simulator::lane_id(); }}"
+        f" {use[1]} = simulator_leader == $lane_id(); }}"
     )
 
 

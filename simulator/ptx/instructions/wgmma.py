@@ -60,12 +60,12 @@ def _product(use: Use) -> str:
     sum_ = "Exact13" if eight else "Exact25"
     saturate = "true" if groups["satfinite"] else "false"
     tile = (
-        f"$Type::{a.upper()}, $Type::{b.upper()}, $Type::{d.upper()}, 16, {n}, {_K[a]},"
-        f" ::simulator::tensor_cores::Sum::{sum_}, {saturate}, false,"
+        f"$Type_{a.upper()}, $Type_{b.upper()}, $Type_{d.upper()}, 16, {n}, {_K[a]},"
+        f" $Sum_{sum_}, {saturate}, false,"
         f" int8_t({scale_a}), int8_t({scale_b})"
     )
     code = (
-        "{ static const ::simulator::tensor_cores::WarpgroupTile simulator_tile{"
+        "{ static const $WarpgroupTile simulator_tile{"
         f"{{{tile}}}, {'true' if in_registers else 'false'}, bool({trans_a}), bool({trans_b}),"
         f" {'true' if sparse else 'false'}, unsigned({selector})}}; "
     )
@@ -98,7 +98,7 @@ RULES = [
         _product,
         "wgmma.h",
     ),
-    Rule(r"wgmma\.fence\.sync\.aligned", "::simulator::tell_warpgroup_fence();", "wgmma.h"),
+    Rule(r"wgmma\.fence\.sync\.aligned", "$warpgroup_fence();", "wgmma.h"),
     Rule(r"wgmma\.commit_group\.sync\.aligned", "$wgmma_commit();", "wgmma.h"),
     Rule(r"wgmma\.wait_group\.sync\.aligned", "$wgmma_wait({0});", "wgmma.h"),
 ]

@@ -7,18 +7,17 @@ from simulator.ptx.instructions.memory import pointer
 from simulator.ptx.language import NotPtx
 from simulator.ptx.rules import Rule, Use
 
-_NAMES = "::nvcuda::wmma::"
 # In C++, and the bits of an element.
 _TYPES = {
     "f16": ("__half", 16),
     "bf16": ("__nv_bfloat16", 16),
-    "tf32": (f"{_NAMES}precision::tf32", 32),
+    "tf32": ("$tf32", 32),
     "f64": ("double", 64),
     "s8": ("signed char", 8),
     "u8": ("unsigned char", 8),
-    "s4": (f"{_NAMES}experimental::precision::s4", 4),
-    "u4": (f"{_NAMES}experimental::precision::u4", 4),
-    "b1": (f"{_NAMES}experimental::precision::b1", 1),
+    "s4": ("$s4", 4),
+    "u4": ("$u4", 4),
+    "b1": ("$b1", 1),
     "f32": ("float", 32),
     "s32": ("int", 32),
 }
@@ -51,8 +50,8 @@ def _fragment(use: Use, part: str, type_: str, layout: str | None) -> tuple[str,
     which, size = parts.get(part, ("accumulator", m * n))
     word = 64 if type_ == "f64" else 32
     count = 8 if type_ == "f16" and part in "ab" else size * bits // (32 * word)
-    ending = f", {_NAMES}{layout}_major" if layout else ""
-    cpp = f"{_NAMES}fragment<{_NAMES}{which}, {m}, {n}, {k}, {name}{ending}>"
+    ending = f", ${layout}_major" if layout else ""
+    cpp = f"$fragment<${which}, {m}, {n}, {k}, {name}{ending}>"
     return cpp, f"uint{word}_t", count
 
 
@@ -70,7 +69,7 @@ def _in_memory(use: Use) -> tuple[str, str]:
     part, layout = use.groups["part"], use.groups["layout"]
     lines = {"a": (k, m), "b": (n, k)}.get(part, (n, m))
     stride = use[2] if len(use) > 2 else str(lines[layout == "col"])
-    return "" if part in "ab" else f", {_NAMES}mem_{layout}_major", stride
+    return "" if part in "ab" else f", $mem_{layout}_major", stride
 
 
 def _load(use: Use) -> str:

@@ -31,13 +31,13 @@ using simulator_block_barrier = ::cuda::barrier<thread_scope_block>;
 
 inline void cp_async_bulk_global_to_shared(void* to, const void* from, uint32_t bytes,
                                            simulator_block_barrier& barrier, SIMULATOR_CALLER) {
-    simulator::ptx::copy_bulk(
+    simulator::ptx::__ptx_copy_bulk(
         simulator::shared_address(to), static_cast<const char*>(from), bytes,
         simulator::shared_address(barrier_native_handle(barrier)), 0, file, line);
 }
 inline void cp_async_bulk_shared_to_global(void* to, const void* from, uint32_t bytes,
                                            SIMULATOR_CALLER) {
-    simulator::ptx::copy_bulk_global(
+    simulator::ptx::__ptx_copy_bulk_global(
         static_cast<char*>(to), const_cast<char*>(static_cast<const char*>(from)), bytes,
         simulator::Reduction::None, simulator::TensorType::U8, file, line);
 }
@@ -47,14 +47,14 @@ inline void cp_async_bulk_shared_to_global(void* to, const void* from, uint32_t 
     inline void cp_async_bulk_tensor_##Rank##d_global_to_shared(                                   \
         void* to, const CUtensorMap_st* map, Coordinates, simulator_block_barrier& barrier,        \
         SIMULATOR_CALLER) {                                                                        \
-        simulator::ptx::copy_box(                                                                  \
+        simulator::ptx::__ptx_copy_box(                                                            \
             simulator::shared_address(to), {reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank, \
             simulator::ptx::Mode::Box, simulator::shared_address(barrier_native_handle(barrier)),  \
             0, false, file, line);                                                                 \
     }                                                                                              \
     inline void cp_async_bulk_tensor_##Rank##d_shared_to_global(                                   \
         const CUtensorMap_st* map, Coordinates, const void* from, SIMULATOR_CALLER) {              \
-        simulator::ptx::copy_box_global(                                                           \
+        simulator::ptx::__ptx_copy_box_global(                                                     \
             {reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank, simulator::ptx::Mode::Box,     \
             const_cast<char*>(static_cast<const char*>(from)), simulator::Reduction::None, file,   \
             line);                                                                                 \

@@ -39,44 +39,46 @@ template <class T>
 using Wider = typename WiderOf<sizeof(T), is_signed<T>>::type;
 
 template <class T>
-SIMULATOR_INLINE Word<T> add(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_add(Word<T> a, Word<T> b) {
     return a + b;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> sub(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_sub(Word<T> a, Word<T> b) {
     return a - b;
 }
 SIMULATOR_INLINE u32 clamp_s32(int64_t x) {
     return u32(x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x);
 }
-SIMULATOR_INLINE u32 add_sat(u32 a, u32 b) { return clamp_s32(int64_t(s32(a)) + s32(b)); }
-SIMULATOR_INLINE u32 sub_sat(u32 a, u32 b) { return clamp_s32(int64_t(s32(a)) - s32(b)); }
+SIMULATOR_INLINE u32 __ptx_add_sat(u32 a, u32 b) { return clamp_s32(int64_t(s32(a)) + s32(b)); }
+SIMULATOR_INLINE u32 __ptx_sub_sat(u32 a, u32 b) { return clamp_s32(int64_t(s32(a)) - s32(b)); }
 
 template <class T>
-SIMULATOR_INLINE Word<Wider<T>> mul_wide(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<Wider<T>> __ptx_mul_wide(Word<T> a, Word<T> b) {
     return Word<Wider<T>>(Wider<T>(T(a)) * T(b));
 }
 template <class T>
-SIMULATOR_INLINE Word<T> mul_lo(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_mul_lo(Word<T> a, Word<T> b) {
     return Word<T>(uint64_t(a) * b);
 }
 template <class T>
-SIMULATOR_INLINE Word<T> mul_hi(Word<T> a, Word<T> b) {
-    return Word<T>(mul_wide<T>(a, b) >> width<T>);
+SIMULATOR_INLINE Word<T> __ptx_mul_hi(Word<T> a, Word<T> b) {
+    return Word<T>(__ptx_mul_wide<T>(a, b) >> width<T>);
 }
 template <class T>
-SIMULATOR_INLINE Word<Wider<T>> mad_wide(Word<T> a, Word<T> b, Word<Wider<T>> c) {
-    return mul_wide<T>(a, b) + c;
+SIMULATOR_INLINE Word<Wider<T>> __ptx_mad_wide(Word<T> a, Word<T> b, Word<Wider<T>> c) {
+    return __ptx_mul_wide<T>(a, b) + c;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> mad_lo(Word<T> a, Word<T> b, Word<T> c) {
-    return mul_lo<T>(a, b) + c;
+SIMULATOR_INLINE Word<T> __ptx_mad_lo(Word<T> a, Word<T> b, Word<T> c) {
+    return __ptx_mul_lo<T>(a, b) + c;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> mad_hi(Word<T> a, Word<T> b, Word<T> c) {
-    return mul_hi<T>(a, b) + c;
+SIMULATOR_INLINE Word<T> __ptx_mad_hi(Word<T> a, Word<T> b, Word<T> c) {
+    return __ptx_mul_hi<T>(a, b) + c;
 }
-SIMULATOR_INLINE u32 mad_hi_sat(u32 a, u32 b, u32 c) { return add_sat(mul_hi<s32>(a, b), c); }
+SIMULATOR_INLINE u32 __ptx_mad_hi_sat(u32 a, u32 b, u32 c) {
+    return __ptx_add_sat(__ptx_mul_hi<s32>(a, b), c);
+}
 
 // Of the 48 bits of the product, the lower or the upper 32.
 template <class T>
@@ -84,64 +86,67 @@ SIMULATOR_INLINE uint64_t mul24(u32 a, u32 b) {
     return uint64_t(int64_t(T(a << 8) >> 8) * (T(b << 8) >> 8));
 }
 template <class T>
-SIMULATOR_INLINE u32 mul24_lo(u32 a, u32 b) {
+SIMULATOR_INLINE u32 __ptx_mul24_lo(u32 a, u32 b) {
     return u32(mul24<T>(a, b));
 }
 template <class T>
-SIMULATOR_INLINE u32 mul24_hi(u32 a, u32 b) {
+SIMULATOR_INLINE u32 __ptx_mul24_hi(u32 a, u32 b) {
     return u32(mul24<T>(a, b) >> 16);
 }
 template <class T>
-SIMULATOR_INLINE u32 mad24_lo(u32 a, u32 b, u32 c) {
-    return mul24_lo<T>(a, b) + c;
+SIMULATOR_INLINE u32 __ptx_mad24_lo(u32 a, u32 b, u32 c) {
+    return __ptx_mul24_lo<T>(a, b) + c;
 }
 template <class T>
-SIMULATOR_INLINE u32 mad24_hi(u32 a, u32 b, u32 c) {
-    return mul24_hi<T>(a, b) + c;
+SIMULATOR_INLINE u32 __ptx_mad24_hi(u32 a, u32 b, u32 c) {
+    return __ptx_mul24_hi<T>(a, b) + c;
 }
-SIMULATOR_INLINE u32 mad24_hi_sat(u32 a, u32 b, u32 c) { return add_sat(mul24_hi<s32>(a, b), c); }
+SIMULATOR_INLINE u32 __ptx_mad24_hi_sat(u32 a, u32 b, u32 c) {
+    return __ptx_add_sat(__ptx_mul24_hi<s32>(a, b), c);
+}
 
 template <class T>
-SIMULATOR_INLINE Word<T> sad(Word<T> a, Word<T> b, Word<T> c) {
+SIMULATOR_INLINE Word<T> __ptx_sad(Word<T> a, Word<T> b, Word<T> c) {
     return c + (T(a) < T(b) ? b - a : a - b);
 }
 // The hardware has no division; the code in its place answers a 0 with ones.
 template <class T>
-SIMULATOR_INLINE Word<T> quotient(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_quotient(Word<T> a, Word<T> b) {
     if (b == 0) return Word<T>(-1);
     if constexpr (is_signed<T>)
         if (b == Word<T>(-1)) return Word<T>(0) - a;
     return Word<T>(T(a) / T(b));
 }
 template <class T>
-SIMULATOR_INLINE Word<T> remainder_of(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_remainder_of(Word<T> a, Word<T> b) {
     if (b == 0) return Word<T>(-1);
     if constexpr (is_signed<T>)
         if (b == Word<T>(-1)) return 0;
     return Word<T>(T(a) % T(b));
 }
 template <class T>
-SIMULATOR_INLINE Word<T> negative(Word<T> a) {
+SIMULATOR_INLINE Word<T> __ptx_negative(Word<T> a) {
     return Word<T>(0) - a;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> magnitude(Word<T> a) {
-    return T(a) < 0 ? negative<T>(a) : a;
+SIMULATOR_INLINE Word<T> __ptx_magnitude(Word<T> a) {
+    return T(a) < 0 ? __ptx_negative<T>(a) : a;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> lesser(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_lesser(Word<T> a, Word<T> b) {
     return T(a) < T(b) ? a : b;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> greater(Word<T> a, Word<T> b) {
+SIMULATOR_INLINE Word<T> __ptx_greater(Word<T> a, Word<T> b) {
     return T(a) > T(b) ? a : b;
 }
 
 // Two integers of 16 bits in a register.
-#define SIMULATOR_PAIRWISE(name)                                                         \
-    template <class T>                                                                   \
-    SIMULATOR_INLINE u32 name##_pair(u32 a, u32 b) {                                     \
-        return name<T>(u16(a), u16(b)) | u32(name<T>(u16(a >> 16), u16(b >> 16))) << 16; \
+#define SIMULATOR_PAIRWISE(name)                                       \
+    template <class T>                                                 \
+    SIMULATOR_INLINE u32 __ptx_##name##_pair(u32 a, u32 b) {           \
+        return __ptx_##name<T>(u16(a), u16(b)) |                       \
+               u32(__ptx_##name<T>(u16(a >> 16), u16(b >> 16))) << 16; \
     }
 SIMULATOR_PAIRWISE(add)
 SIMULATOR_PAIRWISE(lesser)
@@ -150,7 +155,7 @@ SIMULATOR_PAIRWISE(greater)
 
 // With a carry; that of a subtraction is a borrow.
 template <class T>
-SIMULATOR_INLINE Word<T> add_carry(Word<T> a, Word<T> b, bool carry, bool& carry_out) {
+SIMULATOR_INLINE Word<T> __ptx_add_carry(Word<T> a, Word<T> b, bool carry, bool& carry_out) {
     Word<T> sum;
     const bool first = __builtin_add_overflow(a, b, &sum);
     const bool second = __builtin_add_overflow(sum, Word<T>(carry), &sum);
@@ -158,7 +163,7 @@ SIMULATOR_INLINE Word<T> add_carry(Word<T> a, Word<T> b, bool carry, bool& carry
     return sum;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> sub_carry(Word<T> a, Word<T> b, bool carry, bool& carry_out) {
+SIMULATOR_INLINE Word<T> __ptx_sub_carry(Word<T> a, Word<T> b, bool carry, bool& carry_out) {
     Word<T> difference;
     const bool first = __builtin_sub_overflow(a, b, &difference);
     const bool second = __builtin_sub_overflow(difference, Word<T>(carry), &difference);
@@ -166,25 +171,25 @@ SIMULATOR_INLINE Word<T> sub_carry(Word<T> a, Word<T> b, bool carry, bool& carry
     return difference;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> add_carry(Word<T> a, Word<T> b, bool carry) {
+SIMULATOR_INLINE Word<T> __ptx_add_carry(Word<T> a, Word<T> b, bool carry) {
     return a + b + carry;
 }
 template <class T>
-SIMULATOR_INLINE Word<T> sub_carry(Word<T> a, Word<T> b, bool carry) {
+SIMULATOR_INLINE Word<T> __ptx_sub_carry(Word<T> a, Word<T> b, bool carry) {
     return a - b - carry;
 }
 
 // Dot products: the sum of the products of four bytes, or of two words of 16 bits with two bytes.
 template <class A, class B>
-SIMULATOR_INLINE u32 dp4a(u32 a, u32 b, u32 c) {
+SIMULATOR_INLINE u32 __ptx_dp4a(u32 a, u32 b, u32 c) {
     return dot<A, B, 4>(a, b, 0, c);
 }
 template <class A, class B>
-SIMULATOR_INLINE u32 dp2a_lo(u32 a, u32 b, u32 c) {
+SIMULATOR_INLINE u32 __ptx_dp2a_lo(u32 a, u32 b, u32 c) {
     return dot<A, B, 2>(a, b, 0, c);
 }
 template <class A, class B>
-SIMULATOR_INLINE u32 dp2a_hi(u32 a, u32 b, u32 c) {
+SIMULATOR_INLINE u32 __ptx_dp2a_hi(u32 a, u32 b, u32 c) {
     return dot<A, B, 2>(a, b, 2, c);
 }
 

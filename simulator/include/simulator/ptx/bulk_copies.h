@@ -17,8 +17,8 @@ SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32
     if (to % 16 || copy.bytes % 16)
         fail("addresses and sizes are multiples of 16 bytes", what, file, line);
     const auto start_in = [&](uint32_t address, uint32_t of_barrier) {
-        copy.shared = shared(address);
-        copy.barrier = barrier_at(shared(of_barrier));
+        copy.shared = __ptx_shared(address);
+        copy.barrier = __ptx_barrier_at(__ptx_shared(of_barrier));
         add_copy(block_of(of_barrier), copy);
         copy.is_repeat = true;
     };
@@ -30,8 +30,8 @@ SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32
         }
 }
 
-SIMULATOR_INLINE void copy_bulk(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier,
-                                uint32_t mask, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_copy_bulk(uint32_t to, const char* from, uint32_t bytes,
+                                      uint32_t barrier, uint32_t mask, SIMULATOR_CALLER) {
     if (reinterpret_cast<uintptr_t>(from) % 16)
         fail("addresses and sizes are multiples of 16 bytes", "cp.async.bulk", file, line);
     BulkCopy copy{};
@@ -41,9 +41,9 @@ SIMULATOR_INLINE void copy_bulk(uint32_t to, const char* from, uint32_t bytes, u
     start(copy, to, barrier, mask, false, "cp.async.bulk", file, line);
 }
 
-SIMULATOR_INLINE void reduce_bulk_shared(uint32_t to, const char* from, uint32_t bytes,
-                                         uint32_t barrier, Reduction reduction, TensorType type,
-                                         SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_reduce_bulk_shared(uint32_t to, const char* from, uint32_t bytes,
+                                               uint32_t barrier, Reduction reduction,
+                                               TensorType type, SIMULATOR_CALLER) {
     BulkCopy copy{};
     copy.kind = BulkCopy::Bytes;
     copy.reduction = reduction;
@@ -54,8 +54,9 @@ SIMULATOR_INLINE void reduce_bulk_shared(uint32_t to, const char* from, uint32_t
 }
 
 // To global memory, as one of a group of the thread's.
-SIMULATOR_INLINE void copy_bulk_global(char* to, const char* from, uint32_t bytes,
-                                       Reduction reduction, TensorType type, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_copy_bulk_global(char* to, const char* from, uint32_t bytes,
+                                             Reduction reduction, TensorType type,
+                                             SIMULATOR_CALLER) {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
         fail("addresses and sizes are multiples of 16 bytes", "cp.async.bulk", file, line);
     BulkCopy copy{};
@@ -76,9 +77,15 @@ struct Box {
     int32_t at[5];
     int16_t offsets[3] = {};
 };
+using __ptx_Box = Box;
 
 // How an instruction takes a tensor: Rows for tile::gather4 and tile::scatter4.
 enum class Mode : uint8_t { Box, Rows, Im2col, Im2colWide, Im2colWide128 };
+SIMULATOR_NAMED(Mode, Box)
+SIMULATOR_NAMED(Mode, Rows)
+SIMULATOR_NAMED(Mode, Im2col)
+SIMULATOR_NAMED(Mode, Im2colWide)
+SIMULATOR_NAMED(Mode, Im2colWide128)
 
 // Why a tensor map does not go with an instruction; null where it does.
 inline const char* mismatch(const TensorMap& map, unsigned rank, Mode mode) {
@@ -127,8 +134,9 @@ SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, Mode mode, 
     return copy;
 }
 
-SIMULATOR_INLINE void copy_box(uint32_t to, const Box& box, unsigned rank, Mode mode,
-                               uint32_t barrier, uint32_t mask, bool in_pairs, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_copy_box(uint32_t to, const Box& box, unsigned rank, Mode mode,
+                                     uint32_t barrier, uint32_t mask, bool in_pairs,
+                                     SIMULATOR_CALLER) {
     const char* what = "cp.async.bulk.tensor";
     BulkCopy copy = copy_of_box(box, rank, mode, what, file, line);
     copy.kind = BulkCopy::BoxToShared;
@@ -137,8 +145,8 @@ SIMULATOR_INLINE void copy_box(uint32_t to, const Box& box, unsigned rank, Mode 
     start(copy, to, barrier, mask, in_pairs, what, file, line);
 }
 
-SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, Mode mode, char* from,
-                                      Reduction reduction, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_copy_box_global(const Box& box, unsigned rank, Mode mode, char* from,
+                                            Reduction reduction, SIMULATOR_CALLER) {
     const char* what = "cp.async.bulk.tensor";
     BulkCopy copy = copy_of_box(box, rank, mode, what, file, line);
     copy.kind = BulkCopy::BoxToGlobal;
@@ -175,9 +183,20 @@ enum class Field : uint8_t {
     Atom,
     Fill
 };
+SIMULATOR_NAMED(Field, Address)
+SIMULATOR_NAMED(Field, Rank)
+SIMULATOR_NAMED(Field, Box)
+SIMULATOR_NAMED(Field, Extent)
+SIMULATOR_NAMED(Field, Stride)
+SIMULATOR_NAMED(Field, Step)
+SIMULATOR_NAMED(Field, Type)
+SIMULATOR_NAMED(Field, Interleave)
+SIMULATOR_NAMED(Field, Swizzle)
+SIMULATOR_NAMED(Field, Atom)
+SIMULATOR_NAMED(Field, Fill)
 
-SIMULATOR_INLINE void replace_in_map(char* at, Field field, unsigned d, uint64_t value,
-                                     SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_replace_in_map(char* at, Field field, unsigned d, uint64_t value,
+                                           SIMULATOR_CALLER) {
     const char* what = "tensormap.replace";
     static constexpr TensorType types[] = {
         TensorType::U8,        TensorType::U16, TensorType::U32,      TensorType::S32,
@@ -238,14 +257,15 @@ SIMULATOR_INLINE void replace_in_map(char* at, Field field, unsigned d, uint64_t
 }
 
 // tensormap.cp_fenceproxy: a tensor map that has been changed in shared memory.
-SIMULATOR_INLINE void copy_map(char* to, const char* from) {
+SIMULATOR_INLINE void __ptx_copy_map(char* to, const char* from) {
     *reinterpret_cast<TensorMap*>(to) = *reinterpret_cast<const TensorMap*>(from);
 }
 
 // st.async and red.async: a value, or a vector of them.
 template <class T, int count>
-SIMULATOR_INLINE void store_async(uint32_t to, const Vector<T, count>& values, uint32_t barrier,
-                                  Reduction reduction, TensorType type, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_store_async(uint32_t to, const Vector<T, count>& values,
+                                        uint32_t barrier, Reduction reduction, TensorType type,
+                                        SIMULATOR_CALLER) {
     BulkCopy copy{};
     copy.kind = BulkCopy::Word;
     copy.what = reduction == Reduction::None ? "st.async" : "red.async";
@@ -254,11 +274,34 @@ SIMULATOR_INLINE void store_async(uint32_t to, const Vector<T, count>& values, u
     copy.type = type;
     copy.bytes = copy.transaction = sizeof values;
     __builtin_memcpy(copy.words, &values, sizeof values);
-    copy.shared = shared(to);
+    copy.shared = __ptx_shared(to);
     if (to % sizeof values)
         fail("what is written lies on a multiple of its own size", copy.what, file, line);
-    copy.barrier = barrier_at(shared(barrier));
+    copy.barrier = __ptx_barrier_at(__ptx_shared(barrier));
     add_copy(block_of(barrier), copy);
+}
+
+SIMULATOR_NAMED(Reduction, None)
+SIMULATOR_NAMED(Reduction, Add)
+SIMULATOR_NAMED(Reduction, Min)
+SIMULATOR_NAMED(Reduction, Max)
+SIMULATOR_NAMED(Reduction, And)
+SIMULATOR_NAMED(Reduction, Or)
+SIMULATOR_NAMED(Reduction, Xor)
+SIMULATOR_NAMED(Reduction, Inc)
+SIMULATOR_NAMED(Reduction, Dec)
+SIMULATOR_NAMED(TensorType, U32)
+SIMULATOR_NAMED(TensorType, S32)
+SIMULATOR_NAMED(TensorType, U64)
+SIMULATOR_NAMED(TensorType, S64)
+SIMULATOR_NAMED(TensorType, F16)
+SIMULATOR_NAMED(TensorType, BF16)
+SIMULATOR_NAMED(TensorType, F32)
+SIMULATOR_NAMED(TensorType, F64)
+
+SIMULATOR_INLINE void __ptx_commit_group() { commit_group(); }
+SIMULATOR_INLINE void __ptx_wait_for_groups(size_t prior, bool until_read, SIMULATOR_CALLER) {
+    wait_for_groups(prior, until_read, file, line);
 }
 
 }  // namespace simulator::ptx

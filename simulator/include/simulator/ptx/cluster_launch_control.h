@@ -6,7 +6,8 @@ namespace simulator::ptx {
 
 // The answer, 16 bytes, comes as a copy does: to this block, or to all of the cluster. It is
 // decided when it is asked for.
-SIMULATOR_INLINE void try_cancel(uint32_t to, uint32_t barrier, bool to_all, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_try_cancel(uint32_t to, uint32_t barrier, bool to_all,
+                                       SIMULATOR_CALLER) {
     const char* what = "clusterlaunchcontrol.try_cancel";
     if (was_none_canceled())
         fail("the block has read that none was canceled: to ask again is undefined", what, file,
@@ -21,12 +22,12 @@ SIMULATOR_INLINE void try_cancel(uint32_t to, uint32_t barrier, bool to_all, SIM
     start(copy, to, barrier, to_all ? (1u << cluster_size()) - 1 : 0, false, what, file, line);
 }
 
-SIMULATOR_INLINE bool is_canceled(b128 answer) {
+SIMULATOR_INLINE bool __ptx_is_canceled(b128 answer) {
     const bool is = answer >> 127;
     if (!is) note_none_canceled();
     return is;
 }
-SIMULATOR_INLINE uint32_t first_block(b128 answer, int dimension, SIMULATOR_CALLER) {
+SIMULATOR_INLINE uint32_t __ptx_first_block(b128 answer, int dimension, SIMULATOR_CALLER) {
     if (!(answer >> 127))
         fail("the answer is that none was canceled, and has no block",
              "clusterlaunchcontrol.query_cancel.get_first_ctaid", file, line);

@@ -5,20 +5,20 @@
 
 namespace simulator::ptx {
 
-SIMULATOR_INLINE void cluster_barrier_arrive(SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_cluster_barrier_arrive(SIMULATOR_CALLER) {
     cluster_arrive("barrier.cluster.arrive", file, line);
 }
-SIMULATOR_INLINE void cluster_barrier_wait(SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_cluster_barrier_wait(SIMULATOR_CALLER) {
     cluster_wait("barrier.cluster.wait", file, line);
 }
 
 // The address of the same place in another block's shared memory.
-SIMULATOR_INLINE uint32_t mapa(uint32_t address, uint32_t rank, SIMULATOR_CALLER) {
+SIMULATOR_INLINE uint32_t __ptx_mapa(uint32_t address, uint32_t rank, SIMULATOR_CALLER) {
     if (rank >= cluster_size()) fail("the cluster has no block of this rank", "mapa", file, line);
     return (address & 0xffffff) | rank << 24;
 }
-SIMULATOR_INLINE uint64_t mapa_generic(uint64_t pointer, uint32_t rank, SIMULATOR_CALLER) {
-    return uintptr_t(map_shared(generic(pointer), rank, file, line));
+SIMULATOR_INLINE uint64_t __ptx_mapa_generic(uint64_t pointer, uint32_t rank, SIMULATOR_CALLER) {
+    return uintptr_t(map_shared(__ptx_generic(pointer), rank, file, line));
 }
 
 }  // namespace simulator::ptx

@@ -6,11 +6,11 @@
 namespace simulator::ptx {
 
 // With a NaN the first six are false; those with a u, "unordered", are true.
-#define SIMULATOR_COMPARE(name, expression)                               \
-    template <class T>                                                    \
-    SIMULATOR_INLINE bool compare_##name(Word<T> first, Word<T> second) { \
-        const T a = as<T>(first), b = as<T>(second);                      \
-        return expression;                                                \
+#define SIMULATOR_COMPARE(name, expression)                                     \
+    template <class T>                                                          \
+    SIMULATOR_INLINE bool __ptx_compare_##name(Word<T> first, Word<T> second) { \
+        const T a = as<T>(first), b = as<T>(second);                            \
+        return expression;                                                      \
     }
 SIMULATOR_COMPARE(eq, a == b)
 SIMULATOR_COMPARE(ne, a<b || a> b)

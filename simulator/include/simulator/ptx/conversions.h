@@ -7,12 +7,12 @@
 namespace simulator::ptx {
 
 template <class To, class From>
-SIMULATOR_INLINE To convert(Word<From> a) {
+SIMULATOR_INLINE To __ptx_convert(Word<From> a) {
     return To(From(a));
 }
 // .sat: the nearest integer that there is.
 template <class To, class From>
-SIMULATOR_INLINE To convert_saturated(Word<From> a) {
+SIMULATOR_INLINE To __ptx_convert_saturated(Word<From> a) {
     constexpr bool is_signed = To(-1) < To(0);
     constexpr __int128 high = To(~0ull >> (64 - 8 * sizeof(To) + is_signed));
     constexpr __int128 low = is_signed ? -high - 1 : 0;
@@ -21,8 +21,8 @@ SIMULATOR_INLINE To convert_saturated(Word<From> a) {
 }
 
 template <Round mode, class To, class From>
-SIMULATOR_INLINE Word<To> float_of_integer(Word<From> a) {
-    return word(
+SIMULATOR_INLINE Word<To> __ptx_float_of_integer(Word<From> a) {
+    return __ptx_word(
         with_rounding<mode>([](From x) SIMULATOR_ALWAYS_INLINE -> To { return To(x); }, From(a)));
 }
 
@@ -36,17 +36,17 @@ SIMULATOR_INLINE To integer_of_number(From x) {
     return saturate<To>(whole<mode>(x));
 }
 template <Round mode, class To, class From>
-SIMULATOR_INLINE To integer_of_float(Word<From> a) {
+SIMULATOR_INLINE To __ptx_integer_of_float(Word<From> a) {
     return integer_of_number<mode, To>(as<From>(a));
 }
 
 template <Round mode, class T>
-SIMULATOR_INLINE Word<T> integral(Word<T> a) {
+SIMULATOR_INLINE Word<T> __ptx_integral(Word<T> a) {
     return canonical(whole<mode>(as<T>(a)));
 }
-SIMULATOR_INLINE u64 f64_of_f32(u32 a) { return word(f64(as<f32>(a))); }
+SIMULATOR_INLINE u64 __ptx_f64_of_f32(u32 a) { return __ptx_word(f64(as<f32>(a))); }
 template <Round mode>
-SIMULATOR_INLINE u32 f32_of_f64(u64 a) {
+SIMULATOR_INLINE u32 __ptx_f32_of_f64(u64 a) {
     return canonical(with_rounding<mode>(
         [](f64 x) SIMULATOR_ALWAYS_INLINE -> f32 { return f32(x); }, as<f64>(a)));
 }
@@ -54,8 +54,11 @@ SIMULATOR_INLINE u32 f32_of_f64(u64 a) {
 // tf32 is an f32 whose last 13 bits are 0. Rounding away from 0 takes a NaN for a number that is
 // cut off, as the hardware does.
 enum class Tf32Round { rna, rn, rz };
+SIMULATOR_NAMED(Tf32Round, rna)
+SIMULATOR_NAMED(Tf32Round, rn)
+SIMULATOR_NAMED(Tf32Round, rz)
 template <Tf32Round mode, bool is_finite, bool relu>
-SIMULATOR_INLINE u32 tf32_of_f32(u32 a) {
+SIMULATOR_INLINE u32 __ptx_tf32_of_f32(u32 a) {
     constexpr u32 infinity = 0x7f800000, greatest = 0x7f7fe000, last = 0x1fff;
     const u32 sign = a & 0x80000000;
     u32 size = a & 0x7fffffff;
@@ -71,7 +74,7 @@ SIMULATOR_INLINE u32 tf32_of_f32(u32 a) {
 
 // cvt.pack: b in the lowest bits, a above it, and c above both.
 template <class To, int bits>
-SIMULATOR_INLINE u32 pack_saturated(u32 a, u32 b, u32 c) {
+SIMULATOR_INLINE u32 __ptx_pack_saturated(u32 a, u32 b, u32 c) {
     constexpr bool is_signed = To(-1) < To(0);
     constexpr s32 high = (1 << (bits - is_signed)) - 1, low = is_signed ? -high - 1 : 0;
     constexpr u32 mask = (1u << bits) - 1;

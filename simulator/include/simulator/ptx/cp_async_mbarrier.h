@@ -6,12 +6,12 @@
 namespace simulator::ptx {
 
 // The copies are made now, and the arrival is late. Without .noinc the barrier expects one more.
-SIMULATOR_INLINE void arrive_after_copies(char* p, bool is_counted, SIMULATOR_CALLER) {
-    wait_for_all_copies(file, line);
+SIMULATOR_INLINE void __ptx_arrive_after_copies(char* p, bool is_counted, SIMULATOR_CALLER) {
+    __ptx_wait_for_all_copies(file, line);
     BulkCopy copy{};
     copy.what = "cp.async.mbarrier.arrive", copy.file = file, copy.line = line;
     copy.kind = BulkCopy::Bytes;
-    copy.barrier = barrier_at(p);
+    copy.barrier = __ptx_barrier_at(p);
     copy.arrivals = 1;
     if (!is_counted) {
         MbarrierState old = state_of(copy.barrier), next;

@@ -7,8 +7,10 @@
 namespace simulator::ptx {
 
 using simulator::ProxyFence;
+SIMULATOR_NAMED(ProxyFence, Async)
+SIMULATOR_NAMED(ProxyFence, MbarrierInit)
 
-SIMULATOR_INLINE void proxy_fence(ProxyFence fence) {
+SIMULATOR_INLINE void __ptx_proxy_fence(ProxyFence fence) {
     tell_fence(fence);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }

@@ -14,36 +14,36 @@ SIMULATOR_INLINE u16 half_of(double x) {
     return canonical(To::up(x));
 }
 template <Round mode, class To, class From>
-SIMULATOR_INLINE u16 half_of_integer(Word<From> a) {
+SIMULATOR_INLINE u16 __ptx_half_of_integer(Word<From> a) {
     return half_of<mode, To>(integer_to_odd(From(a)));
 }
 // From any type of floating point.
 template <Round mode, class To, class From>
-SIMULATOR_INLINE u16 half_of_float(Word<From> a) {
+SIMULATOR_INLINE u16 __ptx_half_of_float(Word<From> a) {
     if constexpr (sizeof(From) == 2)
         return half_of<mode, To>(double(float(as<From>(a))));
     else
         return half_of<mode, To>(double(as<From>(a)));
 }
 template <Round mode, class To, class From>
-SIMULATOR_INLINE To integer_of_half(Word<From> a) {
+SIMULATOR_INLINE To __ptx_integer_of_half(Word<From> a) {
     return integer_of_number<mode, To>(float(as<From>(a)));
 }
 template <class To, class From>
-SIMULATOR_INLINE Word<To> float_of_half(Word<From> a) {
+SIMULATOR_INLINE Word<To> __ptx_float_of_half(Word<From> a) {
     const float x = as<From>(a);
     return canonical(To(x));
 }
 template <Round mode, class T>
-SIMULATOR_INLINE u16 half_integral(Word<T> a) {
+SIMULATOR_INLINE u16 __ptx_half_integral(Word<T> a) {
     return canonical(T(whole<mode>(float(as<T>(a)))));
 }
 // .satfinite: no infinity.
 template <class T>
-SIMULATOR_INLINE u16 half_finite(u16 a) {
+SIMULATOR_INLINE u16 __ptx_half_finite(u16 a) {
     constexpr u16 infinity = __is_same(T, f16) ? 0x7c00 : 0x7f80;
     return (a & 0x7fff) == infinity ? a - 1 : a;
 }
-SIMULATOR_INLINE u32 join(u16 high, u16 low) { return u32(high) << 16 | low; }
+SIMULATOR_INLINE u32 __ptx_join(u16 high, u16 low) { return u32(high) << 16 | low; }
 
 }  // namespace simulator::ptx

@@ -10,6 +10,10 @@ using f16 = __half;
 using bf16 = __nv_bfloat16;
 using f16x2 = __half2;
 using bf16x2 = __nv_bfloat162;
+SIMULATOR_TYPE(f16)
+SIMULATOR_TYPE(bf16)
+SIMULATOR_TYPE(f16x2)
+SIMULATOR_TYPE(bf16x2)
 
 template <class T>
 struct ElementOf {
@@ -38,22 +42,22 @@ SIMULATOR_INLINE Word<T> each(Compute compute, W... words) {
         return low | u32(canonical(E(compute(E::of_bits(u16(words >> 16))...)))) << 16;
 }
 
-SIMULATOR_INLINE u16 low(u32 pair) { return u16(pair); }
-SIMULATOR_INLINE u16 high(u32 pair) { return u16(pair >> 16); }
+SIMULATOR_INLINE u16 __ptx_low(u32 pair) { return u16(pair); }
+SIMULATOR_INLINE u16 __ptx_high(u32 pair) { return u16(pair >> 16); }
 
 template <class T>
-SIMULATOR_INLINE Word<T> half_flush(Word<T> a) {
+SIMULATOR_INLINE Word<T> __ptx_half_flush(Word<T> a) {
     constexpr u32 exponent = __is_same(Element<T>, f16) ? 0x7c00 : 0x7f80;
     u32 kept = a & exponent ? 0xffff : 0x8000;
     if constexpr (sizeof(T) == 4) kept |= (a >> 16 & exponent ? 0xffffu : 0x8000u) << 16;
     return Word<T>(a & kept);
 }
 template <class T>
-SIMULATOR_INLINE Word<T> half_saturated(Word<T> a) {
+SIMULATOR_INLINE Word<T> __ptx_half_saturated(Word<T> a) {
     return each<T>([](auto x) { return __saturatef(x); }, a);
 }
 template <class T>
-SIMULATOR_INLINE Word<T> half_relu(Word<T> a) {
+SIMULATOR_INLINE Word<T> __ptx_half_relu(Word<T> a) {
     return each<T>([](auto x) { return float(x) < 0 || x.bits == 0x8000 ? x.of_bits(0) : x; }, a);
 }
 

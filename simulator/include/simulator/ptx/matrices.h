@@ -19,17 +19,22 @@ struct MatrixRows : Meeting {
     uint8_t count;
     bool is_transposed;
 };
+using __ptx_MatrixRows = MatrixRows;
+SIMULATOR_INLINE uint32_t& __ptx_word_of(MatrixRows& rows, int index) { return rows.words[index]; }
+SIMULATOR_INLINE uint32_t __ptx_word_of(const MatrixRows& rows, int index) {
+    return rows.words[index];
+}
 
 // The address of a row, of which lanes up to 8 * count have one.
 SIMULATOR_INLINE MatrixRow* row_of(uint64_t address, const char* what, const char* file, int line) {
-    char* p = shared(address);
+    char* p = __ptx_shared(address);
     if (reinterpret_cast<uintptr_t>(p) % 16)
         fail("the address of a row is a multiple of 16 bytes", what, file, line);
     return reinterpret_cast<MatrixRow*>(p);
 }
 
 template <int count, bool is_transposed>
-SIMULATOR_INLINE MatrixRows load_matrices(uint64_t address, SIMULATOR_CALLER) {
+SIMULATOR_INLINE MatrixRows __ptx_load_matrices(uint64_t address, SIMULATOR_CALLER) {
     MatrixRows mine;
     mine.run = tensor_cores::distribute_rows;
     mine.count = count;
@@ -46,7 +51,7 @@ SIMULATOR_INLINE MatrixRows load_matrices(uint64_t address, SIMULATOR_CALLER) {
 }
 
 template <int count, bool is_transposed>
-SIMULATOR_INLINE void store_matrices(uint64_t address, MatrixRows mine, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_store_matrices(uint64_t address, MatrixRows mine, SIMULATOR_CALLER) {
     mine.run = tensor_cores::collect_rows;
     mine.count = count;
     mine.is_transposed = is_transposed;
@@ -63,7 +68,7 @@ SIMULATOR_INLINE void store_matrices(uint64_t address, MatrixRows mine, SIMULATO
 #endif
 }
 
-SIMULATOR_INLINE uint32_t transpose_matrix(uint32_t words, SIMULATOR_CALLER) {
+SIMULATOR_INLINE uint32_t __ptx_transpose_matrix(uint32_t words, SIMULATOR_CALLER) {
     MatrixRows mine;
     mine.run = tensor_cores::transpose;
     mine.words[0] = words;

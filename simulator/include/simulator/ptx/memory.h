@@ -6,22 +6,38 @@
 namespace simulator::ptx {
 
 // Where an address leads, by its state space. A generic one is a pointer, and so is a global one.
-SIMULATOR_INLINE char* shared(uint64_t address) { return shared_pointer(address); }
-SIMULATOR_INLINE char* generic(uint64_t address) { return reinterpret_cast<char*>(address); }
+SIMULATOR_INLINE char* __ptx_shared(uint64_t address) { return shared_pointer(address); }
+SIMULATOR_INLINE char* __ptx_generic(uint64_t address) { return reinterpret_cast<char*>(address); }
 
 // What is read or written at once stays one access for the checker: no more than 16 bytes.
 template <class T, int count>
 struct [[gnu::may_alias]] alignas(sizeof(T) * count <= 16 ? sizeof(T) * count : 16) Vector {
     T values[count];
 };
+template <class T, int count>
+using __ptx_Vector = Vector<T, count>;
+template <class T, int count>
+SIMULATOR_INLINE T __ptx_at(const Vector<T, count>& values, int index) {
+    return values.values[index];
+}
 
 template <class T, int count = 1>
-SIMULATOR_INLINE Vector<T, count> load(const char* p) {
+SIMULATOR_INLINE Vector<T, count> __ptx_load(const char* p) {
     return *reinterpret_cast<const Vector<T, count>*>(p);
 }
 template <class T, int count>
-SIMULATOR_INLINE void store(char* p, const Vector<T, count>& values) {
+SIMULATOR_INLINE void __ptx_store(char* p, const Vector<T, count>& values) {
     *reinterpret_cast<Vector<T, count>*>(p) = values;
+}
+
+SIMULATOR_INLINE uint32_t __ptx_shared_address(uint64_t address) {
+    return shared_address(__ptx_generic(address));
+}
+SIMULATOR_INLINE bool __ptx_is_shared(uint64_t address) {
+    return __ptx_shared_address(address) != no_shared;
+}
+SIMULATOR_INLINE bool __ptx_is_own_shared(uint64_t address) {
+    return __ptx_shared_address(address) >> 24 == current->cluster_rank;
 }
 
 }  // namespace simulator::ptx

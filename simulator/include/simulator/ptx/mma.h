@@ -1,16 +1,14 @@
 // mma.sync: the product of a tile that the lanes of a warp have together.
 #pragma once
 #include "../asynchronous.h"
-#include "../tensor_cores.h"
 #include "meeting.h"
+#include "tensor_types.h"
 
 namespace simulator::ptx {
 
-using tensor_cores::Type;
-
 // d: C before.
-SIMULATOR_INLINE void mma(const tensor_cores::Tile& tile, const void* a, const void* b, void* d,
-                          SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_mma(const tensor_cores::Tile& tile, const void* a, const void* b,
+                                void* d, SIMULATOR_CALLER) {
     tensor_cores::Fragments mine;
     mine.run = tensor_cores::multiply_fragments;
     mine.tile = &tile;
@@ -22,9 +20,9 @@ SIMULATOR_INLINE void mma(const tensor_cores::Tile& tile, const void* a, const v
 }
 
 // The same where A is sparse.
-SIMULATOR_INLINE void mma_sparse(const tensor_cores::Tile& tile, const void* a, const void* b,
-                                 void* d, uint32_t metadata, unsigned selector, unsigned selectors,
-                                 SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_mma_sparse(const tensor_cores::Tile& tile, const void* a, const void* b,
+                                       void* d, uint32_t metadata, unsigned selector,
+                                       unsigned selectors, SIMULATOR_CALLER) {
     if (selector >= selectors)
         fail("the sparsity selector names no lanes of four", "mma.sp", file, line);
     tensor_cores::SparseFragments mine;
@@ -40,7 +38,7 @@ SIMULATOR_INLINE void mma_sparse(const tensor_cores::Tile& tile, const void* a, 
 }
 
 // The same where rows of A and columns of B have scales.
-SIMULATOR_INLINE void mma_scaled(
+SIMULATOR_INLINE void __ptx_mma_scaled(
     const tensor_cores::Tile& tile, const void* a, const void* b, void* d,
     tensor_cores::BlockScales scales, uint32_t scale_a, unsigned byte_a, unsigned lane_a,
     uint32_t scale_b, unsigned byte_b, unsigned lane_b, bool is_sparse, uint32_t metadata,

@@ -6,7 +6,7 @@ namespace simulator::ptx {
 
 // The first part is the lowest.
 template <class T, class... Parts>
-SIMULATOR_INLINE Word<T> pack(Parts... parts) {
+SIMULATOR_INLINE Word<T> __ptx_pack(Parts... parts) {
     using Part = typename simulator::Word<sizeof(T) / sizeof...(Parts)>::type;
     Word<T> whole = 0;
     int at = 0;
@@ -14,7 +14,7 @@ SIMULATOR_INLINE Word<T> pack(Parts... parts) {
     return whole;
 }
 template <class T, class... Parts>
-SIMULATOR_INLINE void unpack(Word<T> whole, Parts&... parts) {
+SIMULATOR_INLINE void __ptx_unpack(Word<T> whole, Parts&... parts) {
     using Part = typename simulator::Word<sizeof(T) / sizeof...(Parts)>::type;
     int at = 0;
     ((parts = Part(whole >> at), at += 8 * sizeof(Part)), ...);
@@ -22,7 +22,7 @@ SIMULATOR_INLINE void unpack(Word<T> whole, Parts&... parts) {
 
 // Both are worked out before either is written, since one of them may be an operand.
 template <class P, class Q, class First, class Second>
-SIMULATOR_INLINE void put_both(P& p, Q& q, First first, Second second) {
+SIMULATOR_INLINE void __ptx_put_both(P& p, Q& q, First first, Second second) {
     p = first;
     q = second;
 }

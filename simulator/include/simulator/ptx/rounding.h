@@ -6,6 +6,10 @@
 namespace simulator::ptx {
 
 enum class Round { rn, rz, rm, rp };
+SIMULATOR_NAMED(Round, rn)
+SIMULATOR_NAMED(Round, rz)
+SIMULATOR_NAMED(Round, rm)
+SIMULATOR_NAMED(Round, rp)
 
 // Not fused with what stands around it.
 template <class T>

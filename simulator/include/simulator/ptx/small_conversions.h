@@ -10,6 +10,11 @@ using e5m2x2 = E5M2;
 using e2m3x2 = E2M3;
 using e3m2x2 = E3M2;
 using e2m1x2 = E2M1;  // in one byte
+SIMULATOR_TYPE(e4m3x2)
+SIMULATOR_TYPE(e5m2x2)
+SIMULATOR_TYPE(e2m3x2)
+SIMULATOR_TYPE(e3m2x2)
+SIMULATOR_TYPE(e2m1x2)
 
 template <class Format>
 constexpr int apart = Format::bits == 4 ? 4 : 8;
@@ -20,16 +25,16 @@ SIMULATOR_INLINE u16 small_of(float high, float low) {
     return u16(of(high) << apart<Format> | of(low));
 }
 template <class Format, bool relu>
-SIMULATOR_INLINE u16 small_of_f32(u32 high, u32 low) {
+SIMULATOR_INLINE u16 __ptx_small_of_f32(u32 high, u32 low) {
     return small_of<Format, relu>(as<f32>(high), as<f32>(low));
 }
 template <class Format, bool relu>
-SIMULATOR_INLINE u16 small_of_f16x2(u32 pair) {
+SIMULATOR_INLINE u16 __ptx_small_of_f16x2(u32 pair) {
     const f16x2 x = as<f16x2>(pair);
     return small_of<Format, relu>(x.y, x.x);
 }
 template <class Format>
-SIMULATOR_INLINE u32 f16x2_of_small(u16 pair) {
+SIMULATOR_INLINE u32 __ptx_f16x2_of_small(u16 pair) {
     constexpr u16 mask = (1 << apart<Format>)-1;
     return canonical(f16(from_small<Format>(u8(pair & mask)))) |
            u32(canonical(f16(from_small<Format>(u8(pair >> apart<Format> & mask))))) << 16;
@@ -41,14 +46,14 @@ SIMULATOR_INLINE u16 scales_of(float high, float low) {
     return u16(to_e8m0(high, saturation, up) << 8 | to_e8m0(low, saturation, up));
 }
 template <bool up, bool is_finite>
-SIMULATOR_INLINE u16 scales_of_f32(u32 high, u32 low) {
+SIMULATOR_INLINE u16 __ptx_scales_of_f32(u32 high, u32 low) {
     return scales_of<up, is_finite>(as<f32>(high), as<f32>(low));
 }
 template <bool up, bool is_finite>
-SIMULATOR_INLINE u16 scales_of_bf16x2(u32 pair) {
+SIMULATOR_INLINE u16 __ptx_scales_of_bf16x2(u32 pair) {
     return scales_of<up, is_finite>(as<f32>(pair & 0xffff0000), as<f32>(pair << 16));
 }
-SIMULATOR_INLINE u32 bf16x2_of_scales(u16 pair) {
+SIMULATOR_INLINE u32 __ptx_bf16x2_of_scales(u16 pair) {
     const auto of = [](u8 code) {
         return u32(__bfloat16_as_ushort(__nv_bfloat16(from_e8m0(code))));
     };
@@ -77,7 +82,7 @@ SIMULATOR_INLINE u8 stochastic(u32 word, u32 random, unsigned count) {
 // {a, b, e, f}, the first in the highest bits. Those of 8 and 6 bits share 16 random bits in twos,
 // each of 4 bits has 8.
 template <class Format, bool relu>
-SIMULATOR_INLINE u32 four_stochastic(u32 a, u32 b, u32 e, u32 f, u32 random) {
+SIMULATOR_INLINE u32 __ptx_four_stochastic(u32 a, u32 b, u32 e, u32 f, u32 random) {
     constexpr bool is_of_4 = Format::bits == 4;
     constexpr unsigned count = is_of_4 ? 8 : 16;
     const auto of = [](u32 x, u32 random) {
@@ -92,6 +97,11 @@ using e5m2x4 = E5M2;
 using e2m3x4 = E2M3;
 using e3m2x4 = E3M2;
 using e2m1x4 = E2M1;
+SIMULATOR_TYPE(e4m3x4)
+SIMULATOR_TYPE(e5m2x4)
+SIMULATOR_TYPE(e2m3x4)
+SIMULATOR_TYPE(e3m2x4)
+SIMULATOR_TYPE(e2m1x4)
 
 template <bool is_bfloat, bool relu, bool is_finite>
 SIMULATOR_INLINE u32 half_stochastic(u32 word, u32 random) {
@@ -112,7 +122,7 @@ SIMULATOR_INLINE u32 half_stochastic(u32 word, u32 random) {
 }
 // To two: a in the upper half, by the upper half of the random bits.
 template <bool is_bfloat, bool relu, bool is_finite>
-SIMULATOR_INLINE u32 halves_stochastic(u32 a, u32 b, u32 random) {
+SIMULATOR_INLINE u32 __ptx_halves_stochastic(u32 a, u32 b, u32 random) {
     return half_stochastic<is_bfloat, relu, is_finite>(a, random >> 16) << 16 |
            half_stochastic<is_bfloat, relu, is_finite>(b, random);
 }

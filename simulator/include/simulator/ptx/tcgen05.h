@@ -10,6 +10,25 @@ using tensor_cores::ProductKind;
 using tensor_cores::Shape;
 using tensor_cores::TensorOperation;
 using tensor_cores::Unpacking;
+using __ptx_TensorOperation = TensorOperation;
+SIMULATOR_NAMED(Shape, Lanes32x32)
+SIMULATOR_NAMED(Shape, Lanes16x64)
+SIMULATOR_NAMED(Shape, Lanes16x128)
+SIMULATOR_NAMED(Shape, Lanes16x256)
+SIMULATOR_NAMED(Shape, Lanes16x32x2)
+SIMULATOR_NAMED(ProductKind, F16)
+SIMULATOR_NAMED(ProductKind, TF32)
+SIMULATOR_NAMED(ProductKind, F8F6F4)
+SIMULATOR_NAMED(ProductKind, I8)
+SIMULATOR_NAMED(ProductKind, MXF8F6F4)
+SIMULATOR_NAMED(ProductKind, MXF4)
+SIMULATOR_NAMED(ProductKind, MXF4NVF4)
+SIMULATOR_NAMED(Unpacking, None)
+SIMULATOR_NAMED(Unpacking, From6Bits)
+SIMULATOR_NAMED(Unpacking, From4Bits)
+SIMULATOR_NAMED(TensorOperation, Product)
+SIMULATOR_NAMED(TensorOperation, Copy)
+SIMULATOR_NAMED(TensorOperation, Shift)
 
 // Under check, whether what it uses of tensor memory is under way.
 template <class... Use>
@@ -47,7 +66,7 @@ inline tensor_cores::Allocation columns(uint32_t address, uint32_t count,
 }
 
 // The address of the columns is written to shared memory.
-inline void tensor_alloc(char* to, uint32_t count, int blocks, SIMULATOR_CALLER) {
+inline void __ptx_tensor_alloc(char* to, uint32_t count, int blocks, SIMULATOR_CALLER) {
     const char* what = "tcgen05.alloc";
     if (current->rank % 32 == 0) {
         tell_cta_group(blocks, what, file, line);
@@ -67,7 +86,7 @@ inline void tensor_alloc(char* to, uint32_t count, int blocks, SIMULATOR_CALLER)
     }
 }
 // blocks: that free it together, with a cta_group of 2.
-inline void tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULATOR_CALLER) {
+inline void __ptx_tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULATOR_CALLER) {
     if (current->rank % 32 == 0) {
         tell_cta_group(blocks, "tcgen05.dealloc", file, line);
         if (blocks == 2) tell_pair_columns("tcgen05.dealloc", file, line);
@@ -77,11 +96,11 @@ inline void tensor_dealloc(uint32_t address, uint32_t count, int blocks, SIMULAT
     columns(address, count, tensor_cores::deallocate, "tcgen05.dealloc", file, line);
     if (current->tracked) current->wake_parked();
 }
-inline void tensor_relinquish(SIMULATOR_CALLER) {
+inline void __ptx_tensor_relinquish(SIMULATOR_CALLER) {
     columns(0, 0, tensor_cores::relinquish, "tcgen05.relinquish_alloc_permit", file, line);
 }
 
-inline void tensor_wait(bool of_stores, SIMULATOR_CALLER) {
+inline void __ptx_tensor_wait(bool of_stores, SIMULATOR_CALLER) {
     tensor_cores::AccessWait mine;
     mine.run = tensor_cores::carry_out_accesses;
     mine.thread = current->rank;
@@ -90,16 +109,16 @@ inline void tensor_wait(bool of_stores, SIMULATOR_CALLER) {
 }
 // `late`: whether somebody is to wait, before the registers have their values.
 template <int count>
-void tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
-                 void* const (&registers)[count], SIMULATOR_CALLER) {
+void __ptx_tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
+                       void* const (&registers)[count], SIMULATOR_CALLER) {
     const tensor_cores::TensorAccess access{shape, false, is_packed, address, split, file, line};
     if (current->rank % 32 == 0) tell_use("tcgen05.ld", file, line, access, count);
     tensor_cores::ask(access, registers, count);
-    if (!late) tensor_wait(false, file, line);
+    if (!late) __ptx_tensor_wait(false, file, line);
 }
 template <int count>
-void tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
-                  const uint32_t (&values)[count], SIMULATOR_CALLER) {
+void __ptx_tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
+                        const uint32_t (&values)[count], SIMULATOR_CALLER) {
     void* registers[count];
     for (int i = 0; i < count; i++) registers[i] = const_cast<uint32_t*>(&values[i]);
     const tensor_cores::TensorAccess access{shape, true, is_packed, address, split, file, line};
@@ -107,7 +126,7 @@ void tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
     tensor_cores::ask(access, registers, count);
 }
 
-inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
+inline void __ptx_tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
     operation.file = file;
     operation.line = line;
     const char* what = tensor_cores::name_of(operation);
@@ -118,19 +137,21 @@ inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
 
 // The barrier at this address of shared memory, or at the same place in each block of a mask, is
 // told of one arrival.
-inline void tensor_commit(uint32_t barrier, uint32_t mask, int blocks, SIMULATOR_CALLER) {
+inline void __ptx_tensor_commit(uint32_t barrier, uint32_t mask, int blocks, SIMULATOR_CALLER) {
     BulkCopy done = tensor_cores::completion();
     done.what = "tcgen05.commit";
     done.file = file;
     done.line = line;
     tell_cta_group(blocks, done.what, file, line);
     const auto tell = [&](uint32_t address) {
-        done.barrier = barrier_at(shared(address));
+        done.barrier = __ptx_barrier_at(__ptx_shared(address));
         add_copy(block_of(address), done);
     };
     if (!mask) return tell(barrier);
     for (unsigned rank = 0; mask >> rank; rank++)
         if (mask >> rank & 1) tell((barrier & 0xffffff) | rank << 24);
 }
+
+SIMULATOR_INLINE void __ptx_tensor_fence(bool is_before) { tell_tensor_fence(is_before); }
 
 }  // namespace simulator::ptx

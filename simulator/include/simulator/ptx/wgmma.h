@@ -6,19 +6,17 @@
 // accumulators are variables of the kernel, of which the addresses are kept.
 #pragma once
 #include "../asynchronous.h"
-#include "../tensor_cores.h"
 #include "../tile.h"
 #include "meeting.h"
 #include "memory.h"
+#include "tensor_types.h"
 
 namespace simulator::ptx {
 
-using tensor_cores::Type;
-
-SIMULATOR_INLINE void wgmma(const tensor_cores::WarpgroupTile& tile, const uint32_t* a,
-                            uint64_t descriptor_a, uint64_t descriptor_b, uint32_t metadata,
-                            bool accumulates, void* const* d, int count,
-                            const void* const* registers_of_a, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_wgmma(const tensor_cores::WarpgroupTile& tile, const uint32_t* a,
+                                  uint64_t descriptor_a, uint64_t descriptor_b, uint32_t metadata,
+                                  bool accumulates, void* const* d, int count,
+                                  const void* const* registers_of_a, SIMULATOR_CALLER) {
     if (current->size % 128 && current->rank / 128 == current->size / 128)
         fail("a warpgroup is four whole warps", "wgmma.mma_async", file, line);
     tell_warpgroup_product(tile, descriptor_a, descriptor_b, registers_of_a, d, count, file, line);
@@ -26,12 +24,12 @@ SIMULATOR_INLINE void wgmma(const tensor_cores::WarpgroupTile& tile, const uint3
         tile, a, descriptor_a, descriptor_b, metadata, accumulates, d, count, file, line);
 }
 
-SIMULATOR_INLINE void wgmma_commit() {
+SIMULATOR_INLINE void __ptx_wgmma_commit() {
     tell_warpgroup_commit();
     tensor_cores::commit();
 }
 
-SIMULATOR_INLINE void wgmma_wait(unsigned prior, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_wgmma_wait(unsigned prior, SIMULATOR_CALLER) {
     tensor_cores::Wait mine;
     mine.run = tensor_cores::carry_out;
     mine.prior = groups_left(prior);
@@ -40,5 +38,7 @@ SIMULATOR_INLINE void wgmma_wait(unsigned prior, SIMULATOR_CALLER) {
     tell_warpgroup_wait(prior, file, line);
     simulator::meet(128, 0, current->rank % 128, "wgmma.wait_group", file, line);
 }
+
+SIMULATOR_INLINE void __ptx_warpgroup_fence() { tell_warpgroup_fence(); }
 
 }  // namespace simulator::ptx
