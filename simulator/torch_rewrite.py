@@ -5,6 +5,7 @@ means the CPU in what it says of them.
     torch::empty({n}, torch::kCUDA)              torch::empty({n}, torch::kCPU)
     TORCH_LIBRARY_IMPL(ops, CUDA, m) {           TORCH_LIBRARY_IMPL(ops, CPU, m) {
     at::Device("cuda:0")                         at::Device("cpu")
+    at::checkAllSameGPU(c, {x, y})               ::simulator::same_gpu(c, {x, y})
 
 Only the user's own files are rewritten, none of PyTorch's. What is asked stays true of a tensor on
 the CPU when it is asked of the CPU: both `is_cuda()` and `is_cpu()` hold.
@@ -23,7 +24,8 @@ Edit = tuple[int, int, str]
 _HEADERS = [
     (
         r"\b(?:is_cuda|cuda|get_device(?:_index)?)\s*\(\s*\)|\bRestrictPtrTraits\b"
-        r"|\bdevice\s*\(\s*\)\s*\.\s*index\s*\(\s*\)|\bsimulator::set_aside\b",
+        r"|\bdevice\s*\(\s*\)\s*\.\s*index\s*\(\s*\)|\bsimulator::set_aside\b"
+        r"|\bcheck(?:All)?SameGPU\b",
         "torch_cuda.h",
     ),
     (r"\baccelerator\s*::|\baoti_torch_get_current_cuda_stream\b", "torch_stable.h"),
@@ -61,6 +63,8 @@ def edits(text: str, code: str) -> Iterator[Edit]:
     yield from _questions(text, code)
     yield from _constants(code)
     yield from _names_of_devices(text, code)
+    for match in _SAME_GPU.finditer(code):
+        yield *match.span(), "::simulator::same_gpu("
     for match in _REGISTRATION.finditer(code):
         yield *match.span("cuda"), "CPU"
     for match in _ACCELERATOR.finditer(code):
@@ -73,7 +77,8 @@ def header(code: str) -> str:
     return "".join(found)
 
 
-_MENTIONS = re.compile(r"cuda\b|CUDA\b|\bget_device|\bindex\s*\(\s*\)|\baccelerator\b")
+_MENTIONS = re.compile(r"cuda\b|CUDA\b|\bget_device|\bindex\s*\(\s*\)|\baccelerator\b|SameGPU\b")
+_SAME_GPU = re.compile(r"(?:::\s*)?(?:\bat\s*::\s*)?\bcheck(?:All)?SameGPU\s*\(")
 _REGISTRATION = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY_IMPL\s*\([^,()]*,\s*\w*?(?P<cuda>CUDA)\s*,"
 )

@@ -68,6 +68,10 @@ def checked(subject: Subject) -> str:
             gradcheck(_of_floats(subject, call, subject.reference), _leaves(call), fast_mode=True)
         except Exception:
             return "gradcheck refuses the reference, too"
+        try:
+            subject.with_gradients(call, subject.arriving(call))
+        except Refused as refusal:  # its backward pass is for other types
+            return f"refused: {refusal}"
         raise Found(f"gradcheck: {said[:250]}", call) from None
     return ""
 

@@ -20,6 +20,7 @@ from lab.auditor.judging import (
     Noise,
     Results,
     allowing,
+    from_rounded,
     judged,
     noise,
     picks_equal,
@@ -197,11 +198,14 @@ class Subject:
             return found
         floats = [call.leaves[i] for i in call.floats]
         changed = self._with_noise(call, arriving) if floats else {}
+        places = {f"gradient of {call.names[i]}": i for i in call.floats}
         excused, reordered = [], False
         for it in found:
             mine, other = got[it.name], changed.get(it.name)
             if it.wrong and mine.is_floating_point() and other is not None:
                 it = allowing(it, truth[it.name], other, mine.dtype)
+            if it.wrong and arriving and (place := places.get(it.name)) is not None:
+                it = from_rounded(it, call.leaves[place], truth, arriving)
             if it.wrong and picks_equal(mine, bar[it.name], floats):
                 it, reordered = replace(it, off=0.0), True
             elif it.wrong and reordered and it.name.startswith("gradient"):

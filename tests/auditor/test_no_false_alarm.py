@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import lab
-from lab.auditor.report import FAIL, NOTE
+from lab.auditor.report import FAIL, NOTE, REFUSED
 
 DICE = torch.Generator().manual_seed(1)
 
@@ -122,6 +122,61 @@ def test_a_gradient_that_only_rounding_is_left_of():
         isolated=False,
     )
     assert report.ok, str(report)
+
+
+class Opacity(torch.autograd.Function):
+    """1 minus a product, as renderers blend: the product comes back from the rounded result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = 1 - (1 - x.sigmoid()).prod(-1)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g[..., None] * (1 - y)[..., None] * x.sigmoid()
+
+
+def test_a_gradient_made_of_a_rounded_result():
+    report = lab.audit(
+        Opacity.apply,
+        drawn(5, 60),
+        reference=lambda x: 1 - (1 - x.sigmoid()).prod(-1),
+        only=["shapes", "layouts", "expanded gradient", "gradients"],
+        isolated=False,
+    )
+    assert report.ok, str(report)
+
+
+class OnlyFloats(torch.autograd.Function):
+    """Takes float64, and its backward pass refuses that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        if g.dtype == torch.float64:
+            raise RuntimeError("expected scalar type Float but found Double")
+        return 2 * g * ctx.saved_tensors[0]
+
+
+def test_a_backward_pass_that_refuses_float64_is_refused():
+    report = lab.audit(
+        OnlyFloats.apply,
+        X,
+        reference=torch.square,
+        only=["gradcheck", "gradients"],
+        isolated=False,
+    )
+    assert report.ok, str(report)
+    assert report.row("gradcheck").verdict == REFUSED
 
 
 # ---- sources

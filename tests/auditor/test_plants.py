@@ -184,5 +184,32 @@ def test_a_crash_is_a_row_and_the_others_go_on(how):
     assert report.row("error").verdict == report.row("same bits").verdict == "ok"
 
 
+class Aborting(torch.autograd.Function):
+    """As PyTorch's layer norm on a GPU does without columns."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return os.abort() if not grad.shape[1] else grad * 2
+
+
+def test_a_crash_of_the_reference_is_no_trap_of_the_op():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    report = lab.audit(
+        partial(crashing, ""),
+        torch.ones(3, 4),
+        reference=lambda x: Aborting.apply(x),
+        only=["error", "empty"],
+        seconds=3,
+    )
+    assert [it.verdict for it in report.rows] == ["ok", "ok"], str(report)
+    assert report.row("empty").message == "1 of them"
+    assert "the reference itself ended its process" in report.notes[0]
+    assert "SIGABRT" in report.notes[0]
+
+
 def _twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2

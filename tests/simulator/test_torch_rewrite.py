@@ -28,6 +28,8 @@ def rewritten(text: str) -> str:
             "using torch::stable::accelerator::DeviceGuard;",
             "using torch::stable::accelerator::cpu::DeviceGuard;",
         ),
+        ("at::checkAllSameGPU(c, {x, y});", "::simulator::same_gpu(c, {x, y});"),
+        ("checkSameGPU(c, x, y);", "::simulator::same_gpu(c, x, y);"),
         ("x.device().index()", "::simulator::device_index(x.device())"),
         ("x.index({0})", "x.index({0})"),
         ("bool is_cuda() const;", "bool is_cuda() const;"),

@@ -2,6 +2,8 @@
 // CPU are meant. It knows no type of PyTorch's, since a text may ask before it includes any.
 #pragma once
 
+#include <initializer_list>
+
 // Of accessors in kernels; PyTorch has these names for nvcc alone.
 namespace torch::headeronly {
 template <typename T>
@@ -78,6 +80,12 @@ auto device_index(Device&& device) {
     auto index = device.index();
     return index < 0 ? decltype(index)(0) : index;
 }
+
+// Of at::TensorArg: here there is one device.
+template <class From, class... Arguments>
+void same_gpu(From&&, Arguments&&...) {}
+template <class From, class Argument>
+void same_gpu(From&&, std::initializer_list<Argument>) {}
 
 // An implementation for the CPU beside one for CUDA: the latter is the one that runs here.
 template <class Library, class... Arguments>
