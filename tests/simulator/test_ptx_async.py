@@ -254,6 +254,12 @@ def test_copies_in_bulk(built):
         assert y[131].item() == 0
 
 
+def test_addresses_of_shared_memory_of_64_bits(built):
+    y = built.zeros(2)
+    built.wide(y, built.tensor(torch.tensor([5, 6, 7, 8], dtype=torch.int32)))
+    assert y.tolist() == [8, 6]
+
+
 def reduced(case: Reduction, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Of 32 bytes each."""
     if case.kind in HALVES:

@@ -278,8 +278,10 @@ __global__ void moves_kernel(const int* image, int words, long long descriptor, 
         if (which == 4)
             asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" :: "r"(to), "l"(from));
         if (which == 5) asm volatile("tcgen05.shift.cta_group::1.down [%0];" :: "r"(to));
+        // Without a state space by a pointer, or by an address of shared memory.
+        const uint64_t told = which % 2 ? __cvta_generic_to_shared(&barrier) : (uint64_t)&barrier;
         asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];"
-                     :: "l"(&barrier) : "memory");
+                     :: "l"(told) : "memory");
     }}
     wait_for(at(&barrier), 0);
     after();

@@ -12,7 +12,7 @@ _SHARED = r"(?P<space>\.shared(?:::cta|::cluster)?)?"
 
 
 def _barrier(use: Use, index: int) -> str:
-    function = "shared" if use.groups.get("space") else "generic"
+    function = "shared" if use.groups.get("space") else "pointer_or_shared"
     return f"${function}({use[index]})"
 
 

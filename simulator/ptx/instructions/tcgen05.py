@@ -187,15 +187,12 @@ def _shift(use: Use) -> str:
 
 
 def _commit(use: Use) -> str:
-    barrier = use[0]
-    if not use.groups["space"]:
-        barrier = f"$shared_address({barrier})"
     mask = f"uint16_t({use[1]})" if use.groups["multicast"] else "0"
-    return f"$tensor_commit({barrier}, {mask}, {use.groups['cta']});"
+    return f"$tensor_commit({use[0]}, {mask}, {use.groups['cta']});"
 
 
 def _alloc(use: Use) -> str:
-    to = f"${'shared' if use.groups['space'] else 'generic'}({use[0]})"
+    to = f"${'shared' if use.groups['space'] else 'pointer_or_shared'}({use[0]})"
     return f"$tensor_alloc({to}, {use[1]}, {use.groups['cta']});"
 
 

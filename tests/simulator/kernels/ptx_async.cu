@@ -776,3 +776,27 @@ __global__ void stuck_cluster(int* y, int what) {
 extern "C" cudaError_t run_stuck_cluster(int* y, int what) {
     return launch(2, 2, 32, 0, stuck_cluster, y, what);
 }
+
+// Addresses of shared memory in registers of 64 bits: pointers where the state space is said, and
+// what `__cvta_generic_to_shared` gives where it is not.
+__global__ void wide_kernel(int* y, const int* x) {
+    __shared__ alignas(16) int here[4];
+    __shared__ alignas(8) uint64_t barrier;
+    const uint64_t address = __cvta_generic_to_shared(&barrier);
+    asm volatile("mbarrier.init.b64 [%0], 1;" ::"l"(address) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 16;" ::"l"(&barrier)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 16, [%2];" ::
+            "l"(here),
+        "l"(x), "l"(&barrier)
+        : "memory");
+    wait(uint32_t(address), 0);
+    int last;
+    asm volatile("ld.shared.b32 %0, [%1 + 12];" : "=r"(last) : "l"(here) : "memory");
+    asm volatile("st.shared.b32 [%0], %1;" ::"l"(here), "r"(last) : "memory");
+    y[0] = here[0];
+    y[1] = here[1];
+}
+extern "C" void run_wide(int* y, const int* x) { wide_kernel<<<1, 1>>>(y, x); }

@@ -6,7 +6,7 @@ namespace simulator::ptx {
 
 // The answer, 16 bytes, comes as a copy does: to this block, or to all of the cluster. It is
 // decided when it is asked for.
-SIMULATOR_INLINE void __ptx_try_cancel(uint32_t to, uint32_t barrier, bool to_all,
+SIMULATOR_INLINE void __ptx_try_cancel(SharedAddress to, SharedAddress barrier, bool to_all,
                                        SIMULATOR_CALLER) {
     const char* what = "clusterlaunchcontrol.try_cancel";
     if (was_none_canceled())

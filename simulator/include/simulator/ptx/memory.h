@@ -6,8 +6,26 @@
 namespace simulator::ptx {
 
 // Where an address leads, by its state space. A generic one is a pointer, and so is a global one.
-SIMULATOR_INLINE char* __ptx_shared(uint64_t address) { return shared_pointer(address); }
 SIMULATOR_INLINE char* __ptx_generic(uint64_t address) { return reinterpret_cast<char*>(address); }
+
+// The operand of an instruction that takes an address of shared memory. In a register of 64 bits it
+// may be a pointer, too: of that a GPU takes the low bits, which are that address.
+struct SharedAddress {
+    uint32_t value;
+
+    SIMULATOR_INLINE SharedAddress(uint64_t operand)
+        : value(operand >> 32 ? shared_address(__ptx_generic(operand)) : uint32_t(operand)) {}
+    SIMULATOR_INLINE operator uint32_t() const { return value; }
+};
+SIMULATOR_INLINE char* __ptx_shared(uint64_t address) {
+    return shared_pointer(SharedAddress(address));
+}
+
+// What lies in shared memory in any case, by an address without a state space: by a pointer, or as
+// `__ptx_shared` has it, for the low bits count.
+SIMULATOR_INLINE char* __ptx_pointer_or_shared(uint64_t address) {
+    return address >> 32 ? __ptx_generic(address) : __ptx_shared(address);
+}
 
 // What is read or written at once stays one access for the checker: no more than 16 bytes.
 template <class T, int count>
