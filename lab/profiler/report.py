@@ -23,7 +23,7 @@ class Profile:
     kernels: a row for each launch: `microseconds`; percent of the peak of memory (`memory`; of
         DRAM alone, `dram`), of the arithmetic units (`compute`) and of the tensor cores
         (`tensor`); the `occupancy` that the launch permits and that was `achieved`, in percent,
-        and what it is `limited_by`.
+        and what it is `limited_by`; and a column for each of the `metrics` that were asked for.
     lines: a row for each line of the kernels that jitload has built: `samples` of warps that were
         at this line, and their `share` of all; what most of them wait for (`reason`);
         `instructions` of warps; of global memory `requests`, `sectors` and the `ideal_sectors`
@@ -41,9 +41,10 @@ class Profile:
         builds: list[jitload.Build],
         device: str,
         most: int,
+        metrics: tuple[str, ...] = (),
     ):
         self.what, self.device, self.note = what, device, ""
-        self.launches, self._most = launches, most
+        self.launches, self._most, self._metrics = launches, most, metrics
         self._lines = Lines(launches, builds)
         self._builds = builds
         self._checked: Report | None = None
@@ -51,7 +52,11 @@ class Profile:
 
     @cached_property
     def kernels(self) -> DataFrame:
-        return DataFrame([row_of(launch) for launch in self.launches], columns=KERNELS)
+        rows = [
+            row_of(launch) | {name: launch.number(name) for name in self._metrics}
+            for launch in self.launches
+        ]
+        return DataFrame(rows, columns=[*KERNELS, *self._metrics])
 
     @cached_property
     def lines(self) -> DataFrame:

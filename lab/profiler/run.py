@@ -16,7 +16,7 @@ import pickle
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -48,6 +48,7 @@ def profile(
     launches: int = 32,
     seconds: float = 120.0,
     check: bool | None = None,
+    metrics: Sequence[str] = (),
     **kwargs: object,
 ) -> Profile:
     """Call `function(*args, **kwargs)` under ncu, and report what the GPU's counters say.
@@ -59,6 +60,8 @@ def profile(
     seconds: limit for the profiled call; what comes before it does not count.
     check: whether `lab.check` counts too, so that its counts stand beside the GPU's. None: where
         the call runs kernels of jitload's, on tensors of no more than 64 MB in all.
+    metrics: more counters, by ncu's names (`ncu --query-metrics`); each is a column of
+        `report.kernels`, empty where this GPU or this ncu does not have it.
 
     Raises:
         RuntimeError: there is no GPU; ncu may not read its counters, or fails; the call launches
@@ -83,16 +86,20 @@ def profile(
             raise TypeError(
                 f"{call.what} or an argument of it cannot be sent to another process: {error}"
             ) from None
-        builds = _run(call.what, folder, launches, seconds)
+        builds = _run(call.what, folder, launches, seconds, metrics)
         found = ncu.launches(folder / "report.ncu-rep")
     if not found:
         raise RuntimeError(f"{call.what} launched no kernel on the GPU: nothing to profile")
-    report = Profile(call.what, found, builds, torch.cuda.get_device_name(), launches)
+    report = Profile(
+        call.what, found, builds, torch.cuda.get_device_name(), launches, metrics=tuple(metrics)
+    )
     _count_beside(report, check, function, args, kwargs)
     return report
 
 
-def _run(what: str, folder: Path, launches: int, limit: float) -> list[jitload.Build]:
+def _run(
+    what: str, folder: Path, launches: int, limit: float, metrics: Sequence[str]
+) -> list[jitload.Build]:
     """Run the call under ncu; return the builds of the kernels that were loaded.
 
     Raises RuntimeError with the reason if there is no report, and KeyboardInterrupt in one line.
@@ -102,6 +109,7 @@ def _run(what: str, folder: Path, launches: int, limit: float) -> list[jitload.B
     options = [*("--profile-from-start", "off"), *("--target-processes", "application-only")]
     options += ["--launch-count", str(launches)]
     options += [word for section in SECTIONS for word in ("--section", section)]
+    options += ["--metrics", ",".join(metrics)] if metrics else []
     device = str(torch.cuda.current_device())
     with progress(None) as step:
 

@@ -327,6 +327,18 @@ def test_the_kernels_to_step_through_are_right():
     result = torch.empty(4, 8).to(DEVICE)
     lab.ladder("17_steps").online(*(it.to(DEVICE) for it in (q, keys, values)), result, 24)
     assert_near([result.cpu()], [(q @ keys.T).softmax(-1).double() @ values.double()])
+    x, result = torch.randn(32, 32).to(DEVICE), torch.empty(32).to(DEVICE)
+    for version in ("by_thread", "by_warp"):
+        getattr(lab.ladder("06_steps"), version)(x, result.fill_(torch.nan))
+        assert_near([result], [x.double().mean(-1)])
+    lab.ladder("07_steps").columns(x[:8], result)
+    assert_near([result], [x[:8].double().sum(0)])
+    logits, dx, target = x.flatten()[:96].contiguous(), torch.empty(96).to(DEVICE), 70
+    loss, hit = torch.empty(1).to(DEVICE), torch.tensor([target]).to(DEVICE)
+    lab.ladder("10_steps").both(logits, hit, loss, dx)
+    leaf = logits.double().requires_grad_()
+    truth = reference.cross_entropy(leaf[None], hit)
+    assert_near([loss, dx], [truth[None], *torch.autograd.grad(truth, leaf)])
     row, s, y = torch.randn(2, 64), torch.empty(64).to(DEVICE), torch.empty(64).to(DEVICE)
     lab.ladder("08_steps").fused(*row.to(DEVICE), s, y)
     assert_near(

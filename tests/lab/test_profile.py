@@ -88,6 +88,16 @@ def test_a_call_is_profiled(fake):
     assert report.lines.empty
 
 
+def test_more_counters_are_columns(fake):
+    asked = fake(ENDED)
+    wanted = ["gpu__time_duration.sum", "no__such.sum"]
+    report = lab.profile(operator.neg, torch.ones(3), metrics=wanted)
+    words = json.loads(asked.read_text())
+    assert words[words.index("--metrics") + 1] == "gpu__time_duration.sum,no__such.sum"
+    assert report.kernels["gpu__time_duration.sum"].tolist() == [8125, 1500]
+    assert report.kernels["no__such.sum"].isna().all()
+
+
 def test_the_other_process_knows_the_builds_of_the_calls_kernel(in_scratch, monkeypatch):
     """Without them a report has no lines of source."""
     source = "__global__ void one(float* x) { x[threadIdx.x] = 1; }"
