@@ -87,7 +87,7 @@ def assembles(line: str, architecture: str, folder) -> bool:
 @pytest.mark.skipif(machine.cuda_home() is None, reason="needs ptxas")
 @pytest.mark.parametrize(
     ("lines", "architecture"),
-    [(of_warps()[::7], "sm_120a"), (of_tensor_memory()[::4], "sm_100a")],
+    [(of_warps(), "sm_120a"), (of_tensor_memory(), "sm_100a")],
     ids=["sm_120a", "sm_100a"],
 )
 def test_the_simulator_knows_what_ptxas_accepts(tmp_path, lines, architecture):
