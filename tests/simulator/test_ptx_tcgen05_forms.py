@@ -7,6 +7,7 @@ CUTLASS for the metadata, whose figures the manual has as pictures.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import mmasim.nv_ptx
 import pytest
 import torch
 
+from lab.figure.tensor_memory import accumulator_place
 from tests.simulator.test_ptx_small_types import (
     CODES,
     SCALE_TYPES,
@@ -218,6 +220,14 @@ def test_products_are_those_of_the_model(library, form, style):
     """PRODUCTS says how many of each form and style."""
     for seed in range(int(os.environ.get("PRODUCTS", "1"))):
         run(library, form, style, mask=0, seed=seed)
+
+
+@pytest.mark.parametrize(("m", "n", "ws"), sorted({(form.m, form.n, form.ws) for form in FORMS}))
+def test_accumulators_are_drawn_where_products_put_them(m, n, ws):
+    form = Form("f16", "f16", "f16", m=m, n=n, ws=ws)
+    for row, column in itertools.product(range(m), range(n)):
+        part, at = divmod(column, n // form.parts)
+        assert accumulator_place(m, n, row, column, ws=ws) == (0, part * m + form.lane(row), at)
 
 
 # First zeros or columns of B by part; then three columns of B and two of zeros by turns.
