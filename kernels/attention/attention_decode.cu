@@ -70,7 +70,8 @@ __global__ __launch_bounds__(kThreads) void decode_naive(Decode d, const T* q, c
         }
     }
     for (int64_t c = threadIdx.x; c < d.cols; c += kThreads) {
-        const A mean = soft.sum == 0 ? A(0) : accum[c] / soft.sum;
+        const bool sees = d.first_key(length, query) < end;
+        const A mean = sees ? accum[c] / soft.sum : A(0);
         y[line * d.cols + c] = T(length < 0 ? A(NAN) : mean);
     }
 }

@@ -14,10 +14,12 @@ __host__ __device__ inline int64_t partial_floats(const Decode& d, int rows) {
     return rows * (d.cols + 2);
 }
 
-// An element of y from accumulators over all keys.
+// An element of y from accumulators over all keys: 0 for a query that sees none, and NaN where all
+// scores are -infinity, as in PyTorch.
 template <class T>
-__device__ T mean_of(float sum, float powers, int64_t length) {
-    return T(length < 0 ? NAN : powers == 0 ? 0.0f : sum / powers);
+__device__ T mean_of(float sum, float powers, const Decode& d, int64_t length, int64_t query) {
+    const bool sees = d.first_key(length, query) < d.end_key(length, query);
+    return T(length < 0 ? NAN : sees ? sum / powers : 0.0f);
 }
 
 // The accumulators of a warp.
@@ -91,8 +93,10 @@ struct KvSplit {
             }
             if (splits == 1) {
                 const int64_t line = (batch * d.heads + head(d, r)) * d.queries + query(d, r);
-                store(y + line * cols + c, Vec<T, 2>{{mean_of<T>(first, powers, length),
-                                                      mean_of<T>(second, powers, length)}});
+                const auto mean = [&](float sum) {
+                    return mean_of<T>(sum, powers, d, length, query(d, r));
+                };
+                store(y + line * cols + c, Vec<T, 2>{{mean(first), mean(second)}});
             } else {
                 float* const row = partials + r * (cols + 2);
                 store(row + c, Vec<float, 2>{{first, second}});
@@ -158,5 +162,5 @@ __global__ __launch_bounds__(kCombineThreads) void decode_combine(
         powers += warps_soft[w].sum * factor;
         sum += warps_accum[w][c] * factor;
     }
-    y[line * d.cols + c] = mean_of<T>(sum, powers, d.length(batch));
+    y[line * d.cols + c] = mean_of<T>(sum, powers, d, d.length(batch), line % queries);
 }

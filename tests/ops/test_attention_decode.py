@@ -125,6 +125,20 @@ def test_large_scores(version: str):
 
 
 @each_version
+@pytest.mark.parametrize("tokens", [5, 600])
+def test_a_query_whose_scores_are_all_minus_infinity(version: str, tokens: int):
+    """NaN, as softmax makes of them in PyTorch; a query that sees nothing stays 0."""
+    inputs = drawn((2, 2, 3, 64), 1, tokens)
+    inputs["q"][0, 0, :, 0] = -torch.inf
+    inputs["k"][..., 0] = 1
+    got = attention_decode(**inputs, lengths=ints(2, tokens), version=version)
+    wanted = reference.attention_decode(**inputs, lengths=ints(2, tokens))
+    assert not got[0, :, 0].any()
+    assert got[0, 0, 1:].isnan().all()
+    assert torch.equal(got.isnan(), wanted.isnan())
+
+
+@each_version
 def test_several_splits(version: str):
     inputs = drawn((2, 4, 1, 32), 1, 1536)
     for lengths in ((1536, 1), (0, 700)):
