@@ -98,9 +98,9 @@ def test_nvcc_says_that_it_is_nvcc_and_lines_stay(architecture):
 
 
 def test_defaults_of_kernels(launches):
-    y = integers(launches, 19)
+    y = integers(launches, 22)
     launches.run_defaults(y)
-    assert y.tolist() == [2, 4, 6, 8, 2, 4, 6, 0, 0, 1, 0, 0, 5, 0, 0, 0, 4, 6, 7]
+    assert y.tolist() == [2, 4, 6, 8, 2, 4, 6, 0, 0, 1, 0, 0, 5, 0, 0, 0, 4, 6, 7, 24, 46, 86]
 
 
 def test_scopes_and_bounds_of_kernels(launches):

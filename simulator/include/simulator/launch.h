@@ -118,6 +118,22 @@ struct Configured {
     }
 };
 
+// Takes the first parameters alone, for a kernel that has defaults for the others: as many as there
+// are types in Taken, or more. Braces have no type, so that a template cannot take them.
+template <class Call, class Taken, class... Left>
+struct First : Configured<Call> {
+    First(Call call, Launch launch) : Configured<Call>{call, launch} {}
+    void operator()() = delete;
+};
+template <class Call, class... Taken, class Next, class... Left>
+struct First<Call, void (*)(Taken...), Next, Left...>
+    : First<Call, void (*)(Taken..., Next), Left...> {
+    using More = First<Call, void (*)(Taken..., Next), Left...>;
+    using More::More;
+    using More::operator();
+    void operator()(Taken... taken) { this->start_call(taken...); }
+};
+
 template <bool>
 struct Fewer;
 template <>
@@ -127,8 +143,9 @@ struct Fewer<true> {
 
 // With a kernel's parameters known, arguments convert to them as in any call: 0 and {1, 2} too.
 template <class Function, class Call, class... Parameters>
-struct Typed : Configured<Call> {
+struct Typed : First<Call, void (*)(), Parameters...> {
     Function function;
+    using First<Call, void (*)(), Parameters...>::operator();
     void operator()(Parameters... parameters) {
         const Site site = function.site();
         this->launch.has_parameters = true;

@@ -12,6 +12,13 @@ __global__ void defaults_of(T* y, T value = T(3), T more = T(1)) {
     y[threadIdx.x] = value + more;
 }
 
+struct Both {
+    int tens, ones;
+};
+__global__ void in_braces(Both given, int* y, Both more = {1, 2}, int times = 1) {
+    *y = (given.tens + more.tens) * times * 10 + given.ones + more.ones;
+}
+
 extern "C" void run_defaults(int* y) {
     defaults<<<1, 1>>>(y);
     defaults<<<1, 1>>>(y + 4, 3);
@@ -20,6 +27,9 @@ extern "C" void run_defaults(int* y) {
     defaults_of<int><<<1, 1>>>(y + 16);
     defaults_of<<<1, 1>>>(y + 17, 5);
     defaults_of<int><<<1, 1>>>(y + 18, '\2', 5.5f);
+    in_braces<<<1, 1>>>({1, 2}, y + 19);
+    in_braces<<<1, 1>>>({1, 2}, y + 20, {3, 4});
+    in_braces<<<1, 1>>>({1, 2}, y + 21, {3, 4}, {2});
 }
 
 // Defined after its launch; its defaults stand with the declaration.
