@@ -29,8 +29,10 @@ from lab.auditor.judging import (
 )
 
 # A kernel's failure, not a binding's refusal of what it was given.
+# AT_ASSERT of a binding is one, too, unlike that of PyTorch itself.
 FAILED = re.compile(
-    r"kernel .+, launched at|illegal memory|CUDA error|INTERNAL ASSERT|launch failed|cudaError"
+    r"kernel .+, launched at|illegal memory|CUDA error|launch failed|cudaError"
+    r"|INTERNAL ASSERT FAILED at \"[^\"]*(?:aten/src|c10|torch/csrc)/"
 )
 _LINE = re.compile(r"(?:at |, launched at )(\S+\.(?:cu|cuh|h|cpp|py)):(\d+)")
 

@@ -179,6 +179,19 @@ def test_a_backward_pass_that_refuses_float64_is_refused():
     assert report.row("gradcheck").verdict == REFUSED
 
 
+@pytest.mark.parametrize(("file", "verdict"), [("my/op.cpp", REFUSED), ("aten/src/A.cpp", FAIL)])
+def test_an_assertion_of_the_binding_is_a_refusal(file, verdict):
+    """AT_ASSERT(x.is_contiguous()) speaks of an internal error; one of PyTorch's own is one."""
+
+    def asserting(x: Tensor) -> Tensor:
+        if not x.is_contiguous():
+            raise RuntimeError(f'x.is_contiguous() INTERNAL ASSERT FAILED at "{file}":13, please')
+        return x * x
+
+    report = lab.audit(asserting, X, reference=torch.square, only=["transposed"], isolated=False)
+    assert report.row("transposed").verdict == verdict, str(report)
+
+
 # ---- sources
 
 MEMBER = """\
