@@ -1,5 +1,6 @@
 """The short versions that chapters explain before the ops' own kernels, or in their place."""
 
+import math
 import re
 import subprocess
 
@@ -286,6 +287,85 @@ def test_attention(heads, tokens, causal):
     assert_near([y], [truth]) if heads else None
     with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
         ways.online(q, k, v, y, heads, tokens - 8, causal)
+
+
+def assert_as_near_as_pytorch(results, leaves, g=None):
+    """y, or with g the gradients: at most twice the error of the formula in bfloat16."""
+
+    def of_formula(dtype):
+        given = [each.to(dtype, copy=True).requires_grad_(g is not None) for each in leaves]
+        y = reference.attention(*given)
+        return [y] if g is None else torch.autograd.grad(y, given, g.to(dtype))
+
+    truths, plain = of_formula(torch.float64), of_formula(torch.bfloat16)
+    for result, truth, rounded in zip(results, truths, plain, strict=True):
+        assert (result - truth).abs().max() <= 2 * (rounded - truth).abs().max()
+
+
+@pytest.mark.parametrize("tokens", [64, 192])
+@pytest.mark.parametrize("cols", [64, 128])
+def test_attention_by_mma_sync(cols, tokens):
+    q, k, v = (4 * draw(3, 2, tokens, cols)).bfloat16()
+    y, lse = torch.full_like(q, torch.nan), draw(2, tokens)
+    call = lab.ladder("17_attention_mma").mma_sync
+    call(q, k, v, y, lse, 2, tokens, cols)
+    assert_as_near_as_pytorch([y], [q, k, v])
+    scores = q.double() @ k.double().mT / cols**0.5
+    assert_near([lse], [scores.logsumexp(-1) / math.log(2)])
+    for wrong in [(tokens - 32, cols), (tokens, 32)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(q, k, v, y, lse, 2, *wrong)
+
+
+@pytest.mark.skipif(CAPABILITY != (9, 0), reason="wgmma is Hopper's alone")
+@pytest.mark.parametrize("version", ["serial", "pingpong", "overlap"])
+@pytest.mark.parametrize("tokens", [128, 640])
+def test_attention_by_wgmma(version, tokens):
+    q, k, v = (4 * draw(3, 2, tokens, 128)).bfloat16()
+    y = torch.full_like(q, torch.nan)
+    clocks = torch.zeros(2, 64, 4, dtype=torch.int64, device=DEVICE)
+    call = getattr(lab.ladder("17_attention_hopper"), version)
+    call(q, k, v, y, 2, tokens, clocks)
+    assert_as_near_as_pytorch([y], [q, k, v])
+    assert (clocks[:, tokens // 128 + 1 :] == 0).all()
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(q, k, v, y, 2, tokens - 64, clocks)
+
+
+@pytest.mark.parametrize("version", ["two_loops", "atomics"])
+@pytest.mark.parametrize("tokens", [64, 192])
+def test_attention_backward(version, tokens):
+    q, k, v, g = (2 * draw(4, 2, tokens, 64)).bfloat16()
+    y, lse = torch.empty_like(q), draw(2, tokens)
+    lab.ladder("17_attention_mma").mma_sync(q, k, v, y, lse, 2, tokens, 64)
+    delta = (g.float() * y.float()).sum(-1)
+    dq, dk, dv = (torch.zeros_like(q) for _ in range(3))
+    if version == "atomics":
+        dq = dq.float()
+    given = q, k, v, g, lse, delta, dq, dk, dv, 2
+    call = getattr(lab.ladder("17_attention_backward"), version)
+    call(*given, tokens)
+    assert_as_near_as_pytorch([dq, dk, dv], [q, k, v], g)
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(*given, tokens - 32)
+
+
+@pytest.mark.parametrize("splits", [1, 3, 20])
+def test_attention_of_a_paged_cache(splits):
+    heads, pages, lengths = 8, 12, torch.tensor([0, 1, 33, 192], dtype=torch.int32, device=DEVICE)
+    table = torch.randperm(4 * pages, generator=torch.Generator().manual_seed(0))
+    table = table.view(4, pages).int().to(DEVICE)
+    k, v = draw(2, 4 * pages, 16, heads, 64).bfloat16()
+    q, partials = draw(4, heads, 64).bfloat16(), draw(4, heads, splits, 66)
+    y, sizes = torch.full_like(q, torch.nan), (4, heads, pages, splits)
+    call = lab.ladder("17_attention_decode").decode_paged
+    call(q, k, v, table, lengths, partials, y, *sizes)
+    given = q[:, :, None], k, v
+    truth = reference.attention_decode(*(it.double() for it in given), lengths, table)
+    theirs = reference.attention_decode(*given, lengths, table)
+    assert (y[:, :, None] - truth).abs().max() <= 2 * (theirs - truth).abs().max()
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(q, k, v, table, lengths, partials, y, 4, heads - 2, pages, splits)
 
 
 def test_a_cluster_pushes_or_pulls_and_stays():
