@@ -1,40 +1,84 @@
-"""Judges of chapter 16: rings of stages, tiles by TMA, clusters and the order of tiles."""
+"""Judges of chapter 16: descriptors, phases, fences, rings of stages, clusters and TMA's limits."""
 
 import math
 
 import torch
 
 import lab
-from lab.course.exercise import Claim, answer, kernel
+from lab.course.exercise import Attempt, Claim, Judgement, answer, kernel
 
 SHARED_OF_ONE_BLOCK = 227 << 10  # bytes, on a GPU of compute capability 9.0
+REGISTERS = 65536  # of a multiprocessor
+
+
+def product(
+    attempt: Attempt, columns: int, hint: str = "", dtype: torch.dtype = torch.float32
+) -> Judgement:
+    """`launch(a, b, c, depth)`: nothing is found, whichever threads run first, and c is right."""
+    for depth in (64, 192, 320):
+        generator = torch.Generator().manual_seed(depth)
+        sizes = (64, depth), (columns, depth)
+        a, b = (torch.randint(-2, 3, size, generator=generator).bfloat16() for size in sizes)
+        for order in (0, 1):
+            c = torch.empty(64, columns, dtype=dtype)
+            report = lab.check(attempt.launch, a, b, c, depth, traffic=False, thread_order=order)
+            yield Claim(report.findings.empty, f"depth {depth}: {hint}lab.check: {report.first}")
+        c = attempt.empty(64, columns, dtype=dtype)
+        attempt(attempt.tensor(a), attempt.tensor(b), c, depth)
+        off = (c.double() - (a.double() @ b.double().T).to(dtype)).abs().max().item()
+        yield Claim(off == 0, f"depth {depth}: {hint}a sum of whole numbers is off by {off:.3g}")
+
+
+@kernel(lines=45, target="cpu")
+def descriptor(attempt):
+    """The matrix descriptor of a tile in the 128-byte swizzle."""
+    yield from product(attempt, 16, "which field has which bits, in units of how many bytes? ")
+
+
+@kernel(lines=55, target="cpu")
+def phase(attempt):
+    """Every stage is read when it is full, and filled when it has been read."""
+    yield from product(attempt, 16, "in which round of the ring is the stage used? ")
+
+
+@kernel(lines=55, bug=True, target="cpu")
+def release(attempt):
+    """A stage is released when the products that read it are complete."""
+    yield from product(attempt, 16)
+
+
+@kernel(lines=60, bug=True, target="cpu")
+def fence(attempt):
+    """TMA sees what threads have written."""
+    yield from product(attempt, 64, dtype=torch.bfloat16)
 
 
 @answer
-def parities(given):
-    """The parity for which each side of a ring waits at a step."""
-    for step, stages in [(0, 4), (3, 4), (4, 4), (7, 4), (8, 4), (5, 1), (6, 3)]:
-        full = step // stages % 2
-        got = given(step, stages)
+def mask(given):
+    """The blocks of a cluster that need a block's tile of a, and those that need its tile of b."""
+    for height, width, rank in [(2, 1, 0), (2, 1, 1), (1, 2, 1), (2, 2, 0), (2, 2, 3), (4, 2, 5)]:
+        row, column = divmod(rank, width)
+        of_a = sum(1 << row * width + other for other in range(width))
+        of_b = sum(1 << other * width + column for other in range(height))
+        got = given(height, width, rank)
         yield Claim(
-            got is not ... and tuple(got) == (1 - full, full),
-            f"step {step} of {stages} stages: got {got}. In which round is its stage used, and what"
-            " phase counts as complete before the first round?",
+            isinstance(got, tuple) and got == (of_a, of_b),
+            f"block {rank} of {height} x {width}: got {got}. A tile of a serves a row of blocks, a"
+            " tile of b a column; bit r stands for the block of rank r",
         )
 
 
-@kernel(lines=35, bug=True)
-def early(attempt):
-    """The sums of tiles, and no stage filled again before it is read."""
-    generator = torch.Generator().manual_seed(16)
-    for steps in (1, 2, 7):
-        x = torch.randn(steps, 256, generator=generator)
-        report = lab.check(attempt.launch, x, torch.empty(steps), steps, traffic=False)
-        yield Claim(report.findings.empty, f"lab.check: {report.first}")
-        y = attempt.empty(steps)
-        attempt(attempt.tensor(x), y, steps)
-        off = (y.cpu().double() - x.double().sum(-1)).abs().max().item()
-        yield Claim(off < 1e-4, f"{steps} steps: a sum is off by {off:.3g}")
+@answer
+def registers(given):
+    """What setmaxnreg can give each thread of the consumers."""
+    for consumers, producer in [(2, 40), (3, 24), (2, 24), (4, 40)]:
+        wanted = min(255, (REGISTERS // 128 - producer) // consumers) // 8 * 8
+        got = given(consumers, producer)
+        yield Claim(
+            got is not ... and got == wanted,
+            f"{consumers} consumers, {producer} registers for a thread of the producer: got {got}."
+            " How many registers are there for 128 threads in all? setmaxnreg takes multiples of 8",
+        )
 
 
 @answer
@@ -63,13 +107,13 @@ def stages(given):
         yield Claim(
             got is not ... and got == wanted,
             f"{rows} rows, {columns} columns, {depth} of k, {itemsize} bytes each, {others} of"
-            f" other things: got {got}. A stage has a tile of x and a tile of w",
+            f" other things: got {got}. A stage has a tile of a and a tile of b",
         )
 
 
 @answer
 def multicast(given):
-    """Bytes that a block asks of the L2 cache at each step, where blocks share a tile of w."""
+    """Bytes that a block asks of the L2 cache at each step, where blocks share a tile of b."""
     for rows, columns, blocks in [(128, 256, 1), (128, 256, 2), (128, 128, 2), (64, 256, 4)]:
         wanted = 64 * 2 * (rows + columns / blocks)
         got = given(rows, columns, blocks)
@@ -96,22 +140,10 @@ def break_stride(given):
 
 
 @answer
-def ahead(given):
-    """Of how many steps the producer waits to be read, before it fills a stage."""
-    for stages_, steps in [(1, 3), (2, 6), (4, 9)]:
-        got = [given(step, stages_) for step in range(steps)]
-        wanted = [max(step - stages_ + 1, 0) for step in range(steps)]
-        yield Claim(
-            got == wanted,
-            f"{stages_} stages: the producer waits for {got} steps to be read, wanted {wanted}",
-        )
-
-
-@answer
 def step(given):
-    """The trace of the ring: (step, parity) of the producer's first wait for the consumers."""
+    """The trace of `specialized`: (step, parity) of the producer's first wait for the consumers."""
     yield Claim(
-        tuple(given) == (2, 0),
+        tuple(given) == (4, 0),
         f"{given}: how many stages are empty at the beginning, and which phase of `empty` ends "
         "when the first one has been read?",
     )

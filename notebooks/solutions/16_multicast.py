@@ -1,4 +1,4 @@
-"""Blocks one below the other have the same columns, so they share the tile of w."""
+"""Blocks one below the other have the same columns, so they share the tile of b."""
 
 
 def answer(rows, columns, blocks):

@@ -1,4 +1,4 @@
-"""What a block may have, less the other things, in tiles of x and of w."""
+"""What a block may have, less the other things, in tiles of a and of b."""
 
 
 def answer(rows, columns, depth, itemsize, others):

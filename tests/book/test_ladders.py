@@ -440,12 +440,17 @@ def test_the_smallest_product_in_tensor_memory_is_right():
         assert torch.equal(c.double(), a.double() @ b.double().T)
 
 
+SHORT = {"sm_90a": ["ladders/16_steps.cu", "solutions/16_*.cu"],
+         "sm_100a": ["ladders/20_steps.cu", "solutions/20_*.cu"]}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "path", [BOOK / "ladders/20_steps.cu", *sorted((BOOK / "solutions").glob("20_*.cu"))],
-    ids=lambda path: path.stem,
-)  # fmt: skip
-def test_short_kernels_of_tensor_memory_compile_for_a_gpu(path, tmp_path):
-    command = [machine.cuda_tool("nvcc"), "-arch=sm_100a", "-std=c++17", "-cubin", path]
+    ("architecture", "path"),
+    [(arch, path) for arch, names in SHORT.items() for it in names for path in BOOK.glob(it)],
+    ids=lambda it: getattr(it, "stem", it),
+)
+def test_short_kernels_of_one_architecture_compile_for_it(architecture, path, tmp_path):
+    command = [machine.cuda_tool("nvcc"), f"-arch={architecture}", "-std=c++17", "-cubin", path]
     command += ["-I", jitload.KERNELS / "include", "-o", tmp_path / "out.cubin"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode, done.stderr
