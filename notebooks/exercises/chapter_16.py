@@ -1,13 +1,10 @@
-"""Judges of chapter 16: descriptors, phases, fences, rings of stages, clusters and TMA's limits."""
-
-import math
+"""Judges of chapter 16: descriptors, phases, fences, rings, clusters and TMA's limits."""
 
 import torch
 
 import lab
 from lab.course.exercise import Attempt, Claim, Judgement, answer, kernel
 
-SHARED_OF_ONE_BLOCK = 227 << 10  # bytes, on a GPU of compute capability 9.0
 REGISTERS = 65536  # of a multiprocessor
 
 
@@ -78,48 +75,6 @@ def registers(given):
             got is not ... and got == wanted,
             f"{consumers} consumers, {producer} registers for a thread of the producer: got {got}."
             " How many registers are there for 128 threads in all? setmaxnreg takes multiples of 8",
-        )
-
-
-@answer
-def finish(given):
-    """When the last step is multiplied, by the model of the chapter."""
-    for steps, stages, fetch, multiply in [(1, 4, 3, 2), (8, 1, 3, 2), (8, 4, 3, 2), (9, 2, 2, 5)]:
-        filled, done = 0, [0] * stages
-        for step in range(steps):
-            filled = max(filled, done[step]) + fetch
-            done.append(max(done[-1], filled) + multiply)
-        got = given(steps, stages, fetch, multiply)
-        yield Claim(
-            got is not ... and math.isclose(got, done[-1]),
-            f"{steps} steps, {stages} stages, {fetch} to fetch, {multiply} to multiply: got {got},"
-            f" wanted {done[-1]}",
-        )
-
-
-@answer
-def stages(given):
-    """Stages that fit beside so many bytes of other things."""
-    cases = [(128, 256, 64, 2, 33 << 10), (128, 128, 64, 2, 33 << 10), (256, 128, 32, 4, 0)]
-    for rows, columns, depth, itemsize, others in cases:
-        wanted = (SHARED_OF_ONE_BLOCK - others) // ((rows + columns) * depth * itemsize)
-        got = given(rows, columns, depth, itemsize, others)
-        yield Claim(
-            got is not ... and got == wanted,
-            f"{rows} rows, {columns} columns, {depth} of k, {itemsize} bytes each, {others} of"
-            f" other things: got {got}. A stage has a tile of a and a tile of b",
-        )
-
-
-@answer
-def multicast(given):
-    """Bytes that a block asks of the L2 cache at each step, where blocks share a tile of b."""
-    for rows, columns, blocks in [(128, 256, 1), (128, 256, 2), (128, 128, 2), (64, 256, 4)]:
-        wanted = 64 * 2 * (rows + columns / blocks)
-        got = given(rows, columns, blocks)
-        yield Claim(
-            got is not ... and math.isclose(got, wanted),
-            f"{rows} x {columns}, {blocks} blocks: got {got}. Which tile do they share?",
         )
 
 
