@@ -117,4 +117,6 @@ def one_step() -> Figure:
         axes.set(xlim=(0, 15.2), ylim=(3.6, -0.6), xticks=[])
         axes.set_xlabel("time, not to scale")
         axes.grid(False)
-        return drawing.finish(figure, "One step: grey is waiting; at an arrow one starts the other, or wakes it", "")
+        return drawing.finish(
+            figure, "One step: grey is waiting; at an arrow one starts the other, or wakes it", ""
+        )
