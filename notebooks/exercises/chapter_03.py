@@ -86,3 +86,16 @@ def break_order(given):
         f"from left to right, from right to left and sorted the sums are {sums}; wanted is a"
         " difference of more than 10",
     )
+
+
+@answer
+def step(given):
+    """The trace of `sum_shuffle` on 2^24 and seven ones: (bit, the correctly rounded sum)."""
+    bit, total = given
+    yield Claim(bit == 4, f"bit {bit}: choose lane 0, and look at `value` after each step of `bit`")
+    wanted = float(torch.tensor(2**24 + 7, dtype=torch.float64).float())
+    yield Claim(
+        total == wanted,
+        f"{total}: from 2^24 on floats are 2 apart, and {2**24 + 7} lies between two of them; a"
+        " tie goes to the one whose last bit is 0",
+    )
