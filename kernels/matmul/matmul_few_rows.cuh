@@ -463,7 +463,7 @@ struct FewRowsTransposed : FewRowsAccumulators<rows / 2> {
         const int lane = threadIdx.x % kWarp, unit = first_unit(p, tile.column) + lane / 4;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const int row = c * 8 + lane % 4 * 2 + i;
+            const int row = tile.row + c * 8 + lane % 4 * 2 + i;
             if (row >= tile.end) continue;
             if (unit < p.units) epilogue_element(p, tile.matrix, row, unit, accum[i], accum[i + 2]);
             if (rows_per_unit(p) == 1 && unit + 8 < p.units)
@@ -475,7 +475,7 @@ struct FewRowsTransposed : FewRowsAccumulators<rows / 2> {
     template <class P>
     __device__ static void epilogue_linear(const P& p, const FewRowsTile& tile, int c,
                                            const Vec<float, 4>& accum) {
-        const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
+        const int lane = threadIdx.x % kWarp, row = tile.row + c * 8 + lane / 4;
         const int of_warp = first_unit(p, tile.column);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {

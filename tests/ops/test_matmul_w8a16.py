@@ -1,5 +1,7 @@
 """matmul_w8a16: tiles and tails, few rows, scales of rows and of groups, what is refused."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -72,6 +74,12 @@ def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int
     check(drawn(*shape, groups, dtype), version)
 
 
+def multiprocessors() -> int:
+    if DEVICE.type == "cuda":
+        return torch.cuda.get_device_properties(DEVICE).multi_processor_count
+    return os.cpu_count()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "units", "cols", "dtype"),
@@ -82,6 +90,11 @@ def test_tiles_of_256_rows(rows: int, units: int, cols: int, dtype: torch.dtype)
     """wgmma has them where they are enough for the multiprocessors; on an H100 each has one of the
     first shape, and most have two of the second."""
     check(drawn(rows, units, cols, dtype=dtype), "wgmma")
+
+
+def test_tiles_of_256_rows_below_one_another_with_odd_units():
+    """Every multiprocessor has a tile; results of an odd width are stored element by element."""
+    check(drawn(400, multiprocessors() * 64 - 1, 144), "wgmma")
 
 
 @pytest.mark.slow
