@@ -34,10 +34,13 @@ def runs(seconds: float = SECONDS) -> Iterator[Run]:
         yield Run(name, parameters, gpu_seconds(call, seconds))
 
 
-def gpu_seconds(call: Callable[[], object], seconds: float = SECONDS) -> float:
+def gpu_seconds(
+    call: Callable[[], object], seconds: float = SECONDS, host_cycles: int = HOST_CYCLES
+) -> float:
     """Median time of a call on the GPU with a cold L2, without what the host takes to launch it.
 
-    The GPU is kept busy until the host has queued the call and the event behind it.
+    The GPU is kept busy for `host_cycles` until the host has queued the call and the event behind
+    it.
     """
     flush = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
     call()
@@ -45,7 +48,7 @@ def gpu_seconds(call: Callable[[], object], seconds: float = SECONDS) -> float:
     while len(samples) < MOST_SAMPLES and (len(samples) < 5 or sum(samples) < seconds):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         flush.zero_()
-        torch.cuda._sleep(HOST_CYCLES)
+        torch.cuda._sleep(host_cycles)
         start.record()
         call()
         stop.record()
