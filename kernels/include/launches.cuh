@@ -71,7 +71,7 @@ inline int vectors_of_thread(int64_t rows, int64_t needed, int vectors, int most
     const auto fits = [&](int fewer) {
         const int64_t threads = ceil_div<int64_t>(needed, fewer);
         return threads <= most_threads &&
-               rows <= int64_t(processors) * kThreadsOfFewRows / round_up_to_warps(threads);
+               rows * round_up_to_warps(threads) <= int64_t(processors) * kThreadsOfFewRows;
     };
     while (vectors > kFewestVectors && fits(vectors / 2)) vectors /= 2;
     return vectors;

@@ -185,7 +185,7 @@ def test_a_crash_is_a_row_and_the_others_go_on(how):
 
 
 class Aborting(torch.autograd.Function):
-    """As PyTorch's layer norm on a GPU does without columns."""
+    """A reference whose backward pass ends its process where there are no columns."""
 
     @staticmethod
     def forward(ctx, x):

@@ -127,6 +127,8 @@ def test_few_rows_have_more_threads(plans: Kernel):
     for rows, vectors, expected in ((1, 1024, 2), (136, 192, 2), (136, 2048, 4), (4096, 512, 8)):
         plans.few_rows(rows, vectors, H200, plan)
         assert plan.tolist() == [expected, vectors // expected], (rows, vectors)
+    plans.few_rows(12, 0, H200, plan)  # no columns: no division by their threads
+    assert plan[1] == 0
     draw = random.Random(2)
     for _ in range(2000):
         rows, vectors = (round(2 ** draw.uniform(0, most)) for most in (30, 13))
