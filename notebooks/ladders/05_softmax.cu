@@ -21,21 +21,23 @@ __device__ float warp_most(float value) {
 // ---- unshifted: the formula as it stands. Reads x twice.
 // Flaw: e^x is infinite from 89 on, and 0 below -104.
 
-__global__ void softmax_unshifted(const float* x, float* y, int rows, int cols) {
+__global__ void softmax_unshifted(const float* __restrict__ x, float* __restrict__ y, int rows,
+                                  int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += int64_t(row) * cols;
     y += int64_t(row) * cols;
     float sum = 0;
     for (int c = threadIdx.x; c < cols; c += kWarp) sum += expf(x[c]);
-    sum = warp_sum(sum);
-    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c]) / sum;
+    const float share = 1 / warp_sum(sum);
+    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c]) * share;
 }
 
 // ---- shifted: the largest number is taken from all first; that changes nothing but the range.
 // Flaw: reads x three times.
 
-__global__ void softmax_shifted(const float* x, float* y, int rows, int cols) {
+__global__ void softmax_shifted(const float* __restrict__ x, float* __restrict__ y, int rows,
+                                int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += int64_t(row) * cols;
@@ -44,15 +46,16 @@ __global__ void softmax_shifted(const float* x, float* y, int rows, int cols) {
     for (int c = threadIdx.x; c < cols; c += kWarp) most = fmaxf(most, x[c]);
     most = warp_most(most);
     for (int c = threadIdx.x; c < cols; c += kWarp) sum += expf(x[c] - most);
-    sum = warp_sum(sum);
-    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c] - most) / sum;
+    const float share = 1 / warp_sum(sum);
+    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c] - most) * share;
 }
 
 // ---- online: the sum is that of e^(x - the largest so far); when a larger one comes, what is in
 // the sum is scaled down. Reads x twice.
 // Flaw: twice, where a row that stays on the chip is read once.
 
-__global__ void softmax_online(const float* x, float* y, int rows, int cols) {
+__global__ void softmax_online(const float* __restrict__ x, float* __restrict__ y, int rows,
+                               int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += int64_t(row) * cols;
@@ -66,8 +69,8 @@ __global__ void softmax_online(const float* x, float* y, int rows, int cols) {
         sum += expf(x[c] - most);
     }
     const float all = warp_most(most);
-    sum = warp_sum(most == all ? sum : sum * expf(most - all));
-    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c] - all) / sum;
+    const float share = 1 / warp_sum(most == all ? sum : sum * expf(most - all));
+    for (int c = threadIdx.x; c < cols; c += kWarp) y[c] = expf(x[c] - all) * share;
 }
 
 // ---- aligned: a block for each row, which it reads once, in vectors of 16 bytes. The row waits in

@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 from browsers import browser, needs_browser
 from docutils.core import publish_doctree, publish_parts
@@ -101,6 +102,22 @@ def test_page_lists_all_chapters(page):
     _, _, listed = text.rpartition("## The chapters")  # index.md has no such heading
     linked = dict.fromkeys(re.findall(r"\((?:notebooks/)?(\w+\.ipynb)\)", listed))
     assert [*linked] == [path.name for path in publish.chapters()]
+
+
+@pytest.mark.parametrize("number", ["primer", "00", "02", "04", "05", "06"])
+def test_a_chapter_is_an_hour_of_short_cells_and_says_what_to_read_next(number):
+    (path,) = publish.NOTEBOOKS.glob(f"{number}*.ipynb")
+    notebook = nbformat.read(path, as_version=4)
+    assert len(notebook.cells) <= 60
+    for cell in notebook.cells:
+        shown = [output.get("data", {}) for output in cell.get("outputs", [])]
+        listed = [data["text/plain"] for data in shown if "lab.source(" in cell.source and data]
+        for code in [cell.source] * (cell.cell_type == "code") + listed:
+            assert len(code.splitlines()) <= 40, f"cell {cell.id} shows more than a reader reads"
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    elsewhere = text.partition("## Elsewhere")[2].partition("## In three lines")[0]
+    assert len(re.findall(r"\]\(", elsewhere)) >= 3
+    assert not re.search(r"prediction (holds|held)", text), "the table has a column for that"
 
 
 def test_glossary_has_what_the_pages_link_to():
