@@ -1,4 +1,4 @@
-"""Judges of chapter 17: attention in one pass, its tiles, its bytes, and its parts."""
+"""Judges of chapter 17: attention in one pass, its tiles, its warpgroups, and its parts."""
 
 import itertools
 import math
@@ -58,19 +58,6 @@ def causal(attempt):
 
 
 @answer
-def bytes(given):
-    """What the scores of a head take, and what q, k, v and y take."""
-    for tokens, cols, itemsize in [(4096, 64, 2), (1024, 128, 4), (16384, 128, 2)]:
-        wanted = (4 * tokens * tokens, 4 * tokens * cols * itemsize)
-        got = given(tokens, cols, itemsize)
-        yield Claim(
-            got is not ... and tuple(got) == wanted,
-            f"{tokens} tokens, head size {cols}, {itemsize} bytes: got {got}. How many scores does"
-            " a row have, and how many numbers do q, k, v and y have?",
-        )
-
-
-@answer
 def tiles(given):
     """The tiles of which a causal row sees something."""
     for tokens, rows, keys in [(128, 32, 32), (256, 64, 32), (256, 32, 64), (4096, 128, 128)]:
@@ -104,6 +91,24 @@ def break_overflow(given):
 
 
 @answer
+def busy(given):
+    """The part of the time in which tensor cores can work at most."""
+    for cols, warpgroups, wanted in [
+        (128, 1, 1024 / 1856),
+        (64, 1, 512 / 1344),
+        (128, 2, 1.0),
+        (64, 2, 512 / 832),
+        (256, 2, 1.0),
+    ]:
+        got = given(cols, warpgroups)
+        yield Claim(
+            got is not ... and math.isclose(got, wanted, rel_tol=1e-3),
+            f"head size {cols}, {warpgroups} warpgroups: got {got}. A product takes 4 clocks for"
+            " each of `cols`, the softmax 832. Which of the two is the limit?",
+        )
+
+
+@answer
 def combine(given):
     """The weighted mean over all keys, from those over parts of them."""
     numbers = draw(3, 40).double()
@@ -133,32 +138,6 @@ def combine(given):
             isinstance(got, float | int | Tensor) and math.isclose(got, wanted, abs_tol=1e-12),
             f"{case}: got {got}, wanted {wanted:.6g}. What is each part's sum of powers, measured"
             " from the largest score of all?",
-        )
-
-
-@answer
-def group(given):
-    """Operations for each byte of a cache that a decoding step reads."""
-    for heads, queries, itemsize in [(1, 1, 2), (4, 1, 2), (8, 1, 2), (4, 2, 1)]:
-        wanted = 2 * heads * queries / itemsize
-        got = given(heads, queries, itemsize)
-        yield Claim(
-            got is not ... and math.isclose(got, wanted),
-            f"{heads} heads share one of k and v, {queries} queries, {itemsize} bytes: got {got}."
-            " How often is an element of k multiplied and added?",
-        )
-
-
-@answer
-def kept(given):
-    """What a head keeps for its backward pass."""
-    for tokens, cols, itemsize in [(4096, 64, 2), (1024, 128, 4)]:
-        wanted = 4 * tokens * cols * itemsize + 2 * 4 * tokens
-        got = given(tokens, cols, itemsize)
-        yield Claim(
-            got is not ... and got == wanted,
-            f"{tokens} tokens, head size {cols}, {itemsize} bytes: got {got}. Which tensors does"
-            " backward read, beside the gradient, and which two numbers of a row?",
         )
 
 

@@ -8,9 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from lab.style import drawing
-from lab.style.drawing import BLUE, GREEN, VERMILLION
+from lab.style.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 
-KINDS = {"q kᵀ": BLUE, "softmax": VERMILLION, "p v": GREEN}
+KINDS = {
+    "q kᵀ": BLUE,
+    "p v, then q kᵀ": PURPLE,
+    "softmax": VERMILLION,
+    "softmax beside p v": ORANGE,
+    "p v": GREEN,
+}
 Work = tuple[str, float, float]  # one of KINDS, its begin, its end
 
 
@@ -49,7 +55,8 @@ def timeline(cases: dict[str, dict[str, Sequence[Work]]], unit: str) -> Figure:
             axes.set_title(title, loc="left", fontsize=9)
             axes.grid(False)
         axes.set_xlabel(unit)
-        patches = [Patch(color=color, label=kind) for kind, color in KINDS.items()]
-        panels[0][0].legend(handles=patches, ncols=3, loc="lower right", frameon=False,
+        shown = {work[0] for lanes in cases.values() for lane in lanes.values() for work in lane}
+        patches = [Patch(color=KINDS[kind], label=kind) for kind in KINDS if kind in shown]
+        panels[0][0].legend(handles=patches, ncols=len(patches), loc="lower right", frameon=False,
                             bbox_to_anchor=(1, 1))  # fmt: skip
         return drawing.finish(figure, "What the warpgroups of a block do", "")
