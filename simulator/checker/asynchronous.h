@@ -54,6 +54,9 @@ class Asynchronous final : public WorkWatcher {
     bool is_own(const Region& region) const;
     // The running thread has seen that a phase of a barrier has ended.
     void passed(const uint64_t* barrier);
+    // Whether the running thread knows, by what others have told with copies too, that one has done
+    // what it did then.
+    bool has_happened(uint32_t time, unsigned by);
     // Whether a race is one with asynchronous work; then it gets words of its own.
     bool is_race_of(const Site& site, const Site& other, Finding& finding);
     void cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
@@ -227,7 +230,6 @@ class Asynchronous final : public WorkWatcher {
     void visit(Mbarrier& barrier, const Site* site);
     void may_be_early(const Mbarrier& barrier, const Site& wait);
     ClockPointer clock();
-    bool has_happened(uint32_t time, unsigned by);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void read_matrix(const Block& block, uint64_t descriptor, bool is_transposed, uint32_t first,

@@ -540,6 +540,11 @@ void Recorder::race(const Touch& before, const Touch& touch, const Region& regio
     if ((site.role != Role::Thread || other.role != Role::Thread) && block->cluster &&
         order.block_at(before.time) != serial)
         return;
+    // Copies that others have asked for since tell of it, too, through the mbarrier that they
+    // count.
+    if (site.role == Role::Asked && other.role == Role::Thread &&
+        asynchronous.has_happened(before.time, before.thread))
+        return;
     Finding finding = at("race", site, &region, address, size, touch.thread);
     if (asynchronous.is_race_of(site, other, finding)) finding.kind = "asynchronous race";
     finding.hazard = only_reads(site.kind)    ? "read after write"

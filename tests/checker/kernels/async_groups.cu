@@ -86,6 +86,39 @@ __global__ void __cluster_dims__(2) too_little(const float* x, float* y) {
 }
 LAUNCH(expects_twice_what_st_async_sends, too_little)
 
+// As warps_send_sums of correct_async.cu, but with one buffer: others may still read what this
+// round overwrites.
+__global__ void __cluster_dims__(2) one_buffer(const float* x, float* y) {
+    constexpr int warps = 32;
+    __shared__ float parts[2 * warps];
+    __shared__ uint64_t full[2];
+    const int t = threadIdx.x, lane = t % 32, i = blockDim.x * blockIdx.x + t;
+    const int own = warps * rank_in_cluster() + t / 32;
+    if (t == 0) {
+        for (uint64_t& barrier : full) init(&barrier, 1);
+        fence_init();
+    }
+    sync_cluster();
+    float sum = x[t % 32];
+    for (int round = 0; round < 4; round++) {
+        const int buffer = round % 2;
+        if (t == 0) expect(&full[buffer], 2 * warps * sizeof(float));
+        for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+        const uint32_t there = in_block(&parts[own], lane % 2);
+        const uint32_t barrier = in_block(&full[buffer], lane % 2);
+        if (lane < 2)
+            store_async(there, sum, barrier);  // BUG sends_into_what_others_read: asynchronous race
+        wait_phase(&full[buffer], round / 2 % 2);
+        sum = parts[lane] + parts[warps + lane];
+        fence_proxy();
+    }
+    if (i < 1000) y[i] = sum;
+    sync_cluster();
+}
+extern "C" void sends_into_what_others_read(const float* x, float* y, int) {
+    one_buffer<<<2, 1024>>>(x, y);
+}
+
 // ---- Named barriers
 
 __global__ void counts(const float* x, float* y) {

@@ -367,6 +367,35 @@ __global__ void __cluster_dims__(2) sent(const float* x, float* y) {
 }
 extern "C" void blocks_send(const float* x, float* y, int) { sent<<<4, threads>>>(x, y); }
 
+// Warps send their sums to both blocks. Who has those of all warps knows that all have read what
+// was sent before those.
+__global__ void __cluster_dims__(2) rounds(const float* x, float* y) {
+    constexpr int warps = 32;
+    __shared__ float parts[2][2 * warps];
+    __shared__ uint64_t full[2];
+    const int t = threadIdx.x, lane = t % 32, i = blockDim.x * blockIdx.x + t;
+    const int own = warps * rank_in_cluster() + t / 32;
+    if (t == 0) {
+        for (uint64_t& barrier : full) init(&barrier, 1);
+        fence_init();
+    }
+    sync_cluster();
+    float sum = x[t % 32];
+    for (int round = 0; round < 4; round++) {
+        const int buffer = round % 2;
+        if (t == 0) expect(&full[buffer], 2 * warps * sizeof(float));
+        for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+        const uint32_t there = in_block(&parts[buffer][own], lane % 2);
+        const uint32_t barrier = in_block(&full[buffer], lane % 2);
+        if (lane < 2) store_async(there, sum, barrier);
+        wait_phase(&full[buffer], round / 2 % 2);
+        sum = parts[buffer][lane] + parts[buffer][warps + lane];
+    }
+    if (i < 1000) y[i] = sum;
+    sync_cluster();
+}
+extern "C" void warps_send_sums(const float* x, float* y, int) { rounds<<<2, 1024>>>(x, y); }
+
 // Each of two blocks loads half of what both need.
 __global__ void __cluster_dims__(2) shared_loads(const float* x, float* y) {
     __shared__ alignas(128) float s[2][count];
