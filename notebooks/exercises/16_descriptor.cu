@@ -5,6 +5,7 @@
 // TODO: the descriptor. A row of a tile has 128 bytes, in the 128-byte swizzle, and eight rows
 // have 1024. Budget: 45 lines of code.
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

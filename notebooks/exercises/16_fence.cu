@@ -6,6 +6,7 @@
 //
 // TODO: find the fence that is missing. Budget: 60 lines of code.
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

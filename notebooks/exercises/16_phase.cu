@@ -5,6 +5,7 @@
 //
 // TODO: the phases for which the two waits in the loops wait. Budget: 55 lines of code.
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

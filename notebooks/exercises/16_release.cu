@@ -7,6 +7,7 @@
 //
 // TODO: find the mistake. Budget: 55 lines of code.
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

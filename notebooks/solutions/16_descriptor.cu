@@ -2,6 +2,7 @@
 //
 //   a [64, depth], b [16, depth] bfloat16, c [64, 16] float; depth: a multiple of 64
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

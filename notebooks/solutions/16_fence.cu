@@ -2,6 +2,7 @@
 //
 //   a [64, depth], b [64, depth], c [64, 64] bfloat16; depth: a multiple of 64
 
+#include <cuda_bf16.h>
 #include "wgmma.cuh"
 
 using T = nv_bfloat16;

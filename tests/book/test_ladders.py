@@ -450,7 +450,8 @@ SHORT = {"sm_90a": ["ladders/16_steps.cu", "solutions/16_*.cu"],
     ids=lambda it: getattr(it, "stem", it),
 )
 def test_short_kernels_of_one_architecture_compile_for_it(architecture, path, tmp_path):
-    command = [machine.cuda_tool("nvcc"), f"-arch={architecture}", "-std=c++17", "-cubin", path]
-    command += ["-I", jitload.KERNELS / "include", "-o", tmp_path / "out.cubin"]
+    command = [machine.cuda_tool("nvcc"), f"-arch={architecture}", "-std=c++17", "-cubin"]
+    command += ["-DPLAYGROUND_CUDA=1", "-I", jitload.KERNELS / "include"]
+    command += [path, "-o", tmp_path / "out.cubin"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode, done.stderr
