@@ -1,9 +1,9 @@
 """Run the chapters and keep their outputs: python notebooks/publish.py [CHAPTER ...]
 
 The outputs that are committed are a GPU's, so publishing asks for one, unless all code cells of the
-chapters have the tag `simulator` (simulated.py). It needs nbclient and
-ipykernel, and no install of the project. Each chapter is written back tidy: no timestamps, no
-counts, no widget state, no editor's metadata, no path of this machine.
+chapters have the tag `simulator` (simulated.py). It needs nbclient and ipykernel, what chapters
+import (ipywidgets, pyelftools), and no install of the project. Each chapter is written back tidy:
+no timestamps, no counts, no widget state, no editor's metadata, no path of this machine.
 
     python notebooks/publish.py --check      what is not fit to publish, a line each; CI runs this
     python notebooks/publish.py --tidy       runs nothing, only tidies; this is the pre-commit hook
