@@ -11,7 +11,7 @@ SIMULATOR_INLINE uint32_t in_block(uint32_t address, unsigned rank) {
 // A copy to shared memory for which a barrier there is told: of the block that the addresses name,
 // or of all in a mask, at the same place in each. With cta_group::2 blocks are in pairs, and the
 // barrier is of the first or of the second of each pair, as the one that is named.
-SIMULATOR_INLINE void start(BulkCopy copy, SharedAddress to, SharedAddress barrier, uint32_t mask,
+SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32_t mask,
                             bool in_pairs, const char* what, const char* file, int line) {
     copy.what = what, copy.file = file, copy.line = line;
     if (to % 16 || copy.bytes % 16)
@@ -30,8 +30,9 @@ SIMULATOR_INLINE void start(BulkCopy copy, SharedAddress to, SharedAddress barri
         }
 }
 
-SIMULATOR_INLINE void __ptx_copy_bulk(SharedAddress to, const char* from, uint32_t bytes,
-                                      SharedAddress barrier, uint32_t mask, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __ptx_copy_bulk(uint64_t to, const char* from, uint32_t bytes,
+                                      uint64_t barrier, uint32_t mask, SIMULATOR_CALLER) {
+    to = shared_operand(to), barrier = shared_operand(barrier);
     if (reinterpret_cast<uintptr_t>(from) % 16)
         fail("addresses and sizes are multiples of 16 bytes", "cp.async.bulk", file, line);
     BulkCopy copy{};
@@ -41,9 +42,10 @@ SIMULATOR_INLINE void __ptx_copy_bulk(SharedAddress to, const char* from, uint32
     start(copy, to, barrier, mask, false, "cp.async.bulk", file, line);
 }
 
-SIMULATOR_INLINE void __ptx_reduce_bulk_shared(SharedAddress to, const char* from, uint32_t bytes,
-                                               SharedAddress barrier, Reduction reduction,
+SIMULATOR_INLINE void __ptx_reduce_bulk_shared(uint64_t to, const char* from, uint32_t bytes,
+                                               uint64_t barrier, Reduction reduction,
                                                TensorType type, SIMULATOR_CALLER) {
+    to = shared_operand(to), barrier = shared_operand(barrier);
     BulkCopy copy{};
     copy.kind = BulkCopy::Bytes;
     copy.reduction = reduction;
@@ -134,9 +136,10 @@ SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, Mode mode, 
     return copy;
 }
 
-SIMULATOR_INLINE void __ptx_copy_box(SharedAddress to, const Box& box, unsigned rank, Mode mode,
-                                     SharedAddress barrier, uint32_t mask, bool in_pairs,
+SIMULATOR_INLINE void __ptx_copy_box(uint64_t to, const Box& box, unsigned rank, Mode mode,
+                                     uint64_t barrier, uint32_t mask, bool in_pairs,
                                      SIMULATOR_CALLER) {
+    to = shared_operand(to), barrier = shared_operand(barrier);
     const char* what = "cp.async.bulk.tensor";
     BulkCopy copy = copy_of_box(box, rank, mode, what, file, line);
     copy.kind = BulkCopy::BoxToShared;
@@ -263,9 +266,10 @@ SIMULATOR_INLINE void __ptx_copy_map(char* to, const char* from) {
 
 // st.async and red.async: a value, or a vector of them.
 template <class T, int count>
-SIMULATOR_INLINE void __ptx_store_async(SharedAddress to, const Vector<T, count>& values,
-                                        SharedAddress barrier, Reduction reduction, TensorType type,
+SIMULATOR_INLINE void __ptx_store_async(uint64_t to, const Vector<T, count>& values,
+                                        uint64_t barrier, Reduction reduction, TensorType type,
                                         SIMULATOR_CALLER) {
+    to = shared_operand(to), barrier = shared_operand(barrier);
     BulkCopy copy{};
     copy.kind = BulkCopy::Word;
     copy.what = reduction == Reduction::None ? "st.async" : "red.async";

@@ -6,8 +6,9 @@ namespace simulator::ptx {
 
 // The answer, 16 bytes, comes as a copy does: to this block, or to all of the cluster. It is
 // decided when it is asked for.
-SIMULATOR_INLINE void __ptx_try_cancel(SharedAddress to, SharedAddress barrier, bool to_all,
+SIMULATOR_INLINE void __ptx_try_cancel(uint64_t to, uint64_t barrier, bool to_all,
                                        SIMULATOR_CALLER) {
+    to = shared_operand(to), barrier = shared_operand(barrier);
     const char* what = "clusterlaunchcontrol.try_cancel";
     if (was_none_canceled())
         fail("the block has read that none was canceled: to ask again is undefined", what, file,

@@ -13,7 +13,8 @@ SIMULATOR_INLINE void __ptx_cluster_barrier_wait(SIMULATOR_CALLER) {
 }
 
 // The address of the same place in another block's shared memory.
-SIMULATOR_INLINE uint32_t __ptx_mapa(SharedAddress address, uint32_t rank, SIMULATOR_CALLER) {
+SIMULATOR_INLINE uint32_t __ptx_mapa(uint64_t address, uint32_t rank, SIMULATOR_CALLER) {
+    address = shared_operand(address);
     if (rank >= cluster_size()) fail("the cluster has no block of this rank", "mapa", file, line);
     return (address & 0xffffff) | rank << 24;
 }

@@ -9,16 +9,13 @@ namespace simulator::ptx {
 SIMULATOR_INLINE char* __ptx_generic(uint64_t address) { return reinterpret_cast<char*>(address); }
 
 // The operand of an instruction that takes an address of shared memory. In a register of 64 bits it
-// may be a pointer, too: of that a GPU takes the low bits, which are that address.
-struct SharedAddress {
-    uint32_t value;
-
-    SIMULATOR_INLINE SharedAddress(uint64_t operand)
-        : value(operand >> 32 ? shared_address(__ptx_generic(operand)) : uint32_t(operand)) {}
-    SIMULATOR_INLINE operator uint32_t() const { return value; }
-};
+// may be a pointer, too: of that a GPU takes the low bits, which are that address. (Not a class:
+// the checker would count accesses to its member.)
+SIMULATOR_INLINE uint32_t shared_operand(uint64_t operand) {
+    return operand >> 32 ? shared_address(__ptx_generic(operand)) : uint32_t(operand);
+}
 SIMULATOR_INLINE char* __ptx_shared(uint64_t address) {
-    return shared_pointer(SharedAddress(address));
+    return shared_pointer(shared_operand(address));
 }
 
 // What lies in shared memory in any case, by an address without a state space: by a pointer, or as

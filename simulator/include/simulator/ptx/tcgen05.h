@@ -137,8 +137,8 @@ inline void __ptx_tensor_operation(TensorOperation operation, SIMULATOR_CALLER) 
 
 // The barrier at this address of shared memory, or at the same place in each block of a mask, is
 // told of one arrival.
-inline void __ptx_tensor_commit(SharedAddress barrier, uint32_t mask, int blocks,
-                                SIMULATOR_CALLER) {
+inline void __ptx_tensor_commit(uint64_t barrier, uint32_t mask, int blocks, SIMULATOR_CALLER) {
+    barrier = shared_operand(barrier);
     BulkCopy done = tensor_cores::completion();
     done.what = "tcgen05.commit";
     done.file = file;
