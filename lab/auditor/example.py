@@ -129,7 +129,8 @@ class Example:
 
     call: the example itself. letters: of each tensor's place, the letter of each dimension, with a
     factor, or None where it stays. sizes: the example's. limits: of integers, the letter or the
-    number that they stay below. takes: types that the reference takes.
+    number that they stay below. offsets: of integers that say where parts of a whole begin, as
+    cu_seqlens does: the letter that they end at. takes: types that the reference takes.
     """
 
     call: Call
@@ -137,6 +138,7 @@ class Example:
     letters: dict[int, list[tuple[int, str] | None]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     limits: dict[int, str | int] = field(default_factory=dict)
+    offsets: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, call: Call, reference: Callable, shapes: dict[str, str] | None = None) -> Example:
@@ -144,6 +146,7 @@ class Example:
         example = cls(call, reference)
         if shapes is None:
             example._tie_equal_sizes()
+            example._find_offsets()
             example._untie()
         else:
             example._read(shapes)
@@ -189,12 +192,26 @@ class Example:
                     del self.sizes[letter]
         for letter, size in list(self.sizes.items()):
             used = any(p and p[1] == letter for ps in self.letters.values() for p in ps)
+            used = used or letter in self.offsets.values()
             if used and not self._accepts({letter: size + 1}):
                 for places in self.letters.values():
                     places[:] = [None if p and p[1] == letter else p for p in places]
                 used = False
             if not used:
                 del self.sizes[letter]
+                self.offsets = {i: it for i, it in self.offsets.items() if it != letter}
+
+    def _find_offsets(self) -> None:
+        """A vector of integers that begins with 0, never falls and ends with another one's size."""
+        for i in self.call.tensors:
+            t = self.call.leaves[i]
+            if t.is_floating_point() or t.dtype == torch.bool or t.dim() != 1 or len(t) < 2:
+                continue
+            letter = f"n{int(t[-1])}"
+            own = {p[1] for p in self.letters[i] if p}
+            rises = int(t[0]) == 0 and bool((t.diff() >= 0).all())
+            if rises and letter in self.sizes and letter not in own:
+                self.offsets[i] = letter
 
     def _accepts(self, sizes: dict[str, int]) -> bool:
         return self.draw(sizes, check=True) is not None
@@ -274,6 +291,11 @@ class Example:
         ]
         if like.dtype == torch.bool:
             return torch.randint(2, shape, generator=dice).bool().to(like.device)
+        if place in self.offsets:
+            end = sizes[self.offsets[place]]
+            drawn = torch.randint(end + 1, shape, generator=dice).sort().values
+            drawn[:1], drawn[1:][-1:] = 0, end
+            return drawn.to(like.dtype).to(like.device)
         if not like.is_floating_point():
             limit = self.limits.get(place, 1)
             limit = sizes[limit] if isinstance(limit, str) else limit

@@ -227,6 +227,17 @@ def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtyp
     return replace(found, allowed=max(found.allowed, TIMES * most))
 
 
+def within_sums(found: Judgement, truth: Tensor, moved: Tensor) -> Judgement:
+    """A judgement that allows for sums whose terms are added one by one.
+
+    moved: the truth with Sums. PyTorch adds in pairs, and is more exact the longer a sum is.
+    """
+    if moved.shape != truth.shape:
+        return found
+    off = (computable(moved).double() - computable(truth).double()).abs()
+    return replace(found, allowed=max(found.allowed, _largest(off) / WRONG))
+
+
 def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Tensor]) -> Judgement:
     """A judgement that allows for a gradient that is made of the rounded results.
 
@@ -309,6 +320,40 @@ class Noise(TorchDispatchMode):
             return t
         signs = torch.randint(2, t.shape, generator=self.dice).to(t.device) * 2 - 1
         return t * (1 + self.eps * signs)
+
+
+class Sums(TorchDispatchMode):
+    """Moves each sum by the bound of its error, with a random sign.
+
+    n numbers that are added one by one, each sum rounded, are off by at most n / 2 * eps times the
+    sum of their sizes.
+    """
+
+    def __init__(self, eps: float, seed: int) -> None:
+        super().__init__()
+        self.eps, self.dice = eps, torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        outputs = op(*args, **(kwargs or {}))
+        if not (terms := _terms(op, args, outputs)):
+            return outputs
+        sizes = op(*tree_map_only(Tensor, torch.abs, args), **(kwargs or {})).abs()
+        signs = torch.randint(2, outputs.shape, generator=self.dice).to(outputs.device) * 2 - 1
+        return outputs + terms / 2 * self.eps * signs * sizes
+
+
+def _terms(op: torch._ops.OpOverload, args: tuple, y: object) -> int:
+    """How many numbers each element of y is the sum of; 0 where it is none."""
+    if not isinstance(y, Tensor) or y.dtype != torch.float64 or not y.numel():
+        return 0
+    name = op.overloadpacket.__name__
+    if name in ("sum", "mean"):
+        return args[0].numel() // y.numel()
+    if name in ("mm", "bmm", "mv", "dot"):
+        return args[0].shape[-1]
+    if name in ("addmm", "baddbmm", "addmv"):
+        return args[1].shape[-1] + 1
+    return args[1][0].numel() if name == "convolution" and args[1].numel() else 0
 
 
 def _judged_integers(name: str, got: Tensor, truth: Tensor, bar: Tensor) -> Judgement:

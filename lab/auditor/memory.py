@@ -25,7 +25,10 @@ def layout(name: str, subject: Subject) -> str:
             if base is None:
                 continue
             for only in [base.tensors, *([i] for i in base.tensors if len(base.tensors) > 1)]:
-                call = base.mapped(change, only)
+                call = base.with_leaves(
+                    _laid_out(change, it, i in example.offsets) if i in only else it
+                    for i, it in enumerate(base.leaves)
+                )
                 if not any(_differs(call.leaves[i], base.leaves[i]) for i in only):
                     continue
                 if not _taken(subject, call):
@@ -38,6 +41,12 @@ def layout(name: str, subject: Subject) -> str:
     if not tried and not refusal:
         raise NotRun("no input can lie so")
     return "" if tried and not refusal else f"refused: {refusal}"
+
+
+def _laid_out(change: cases.Layout, t: Tensor, as_it_is: bool) -> Tensor:
+    """as_it_is: t stays where the layout would repeat values, which its meaning forbids."""
+    new = change(t)
+    return t if as_it_is and not torch.equal(new, t) else new
 
 
 def _differs(a: Tensor, b: Tensor) -> bool:

@@ -19,6 +19,7 @@ from lab.auditor.judging import (
     NoGradient,
     Noise,
     Results,
+    Sums,
     allowing,
     from_rounded,
     judged,
@@ -26,6 +27,7 @@ from lab.auditor.judging import (
     picks_equal,
     results,
     with_gradients,
+    within_sums,
 )
 
 # A kernel's failure, not a binding's refusal of what it was given.
@@ -199,13 +201,15 @@ class Subject:
         if not any(it.wrong for it in found):
             return found
         floats = [call.leaves[i] for i in call.floats]
-        changed = self._with_noise(call, arriving) if floats else {}
+        changed, summed = self._moved(call, arriving) if floats else ({}, {})
         places = {f"gradient of {call.names[i]}": i for i in call.floats}
         excused, reordered = [], False
         for it in found:
             mine, other = got[it.name], changed.get(it.name)
             if it.wrong and mine.is_floating_point() and other is not None:
                 it = allowing(it, truth[it.name], other, mine.dtype)
+            if it.wrong and mine.is_floating_point() and it.name in summed:
+                it = within_sums(it, truth[it.name], summed[it.name])
             if it.wrong and arriving and (place := places.get(it.name)) is not None:
                 it = from_rounded(it, call.leaves[place], truth, arriving)
             if it.wrong and picks_equal(mine, bar[it.name], floats):
@@ -215,15 +219,20 @@ class Subject:
             excused.append(it)
         return excused
 
-    def _with_noise(self, call: Call, arriving: list[Tensor]) -> Results:
-        """The truth where each operation of the reference is off by an ULP of the call's type."""
-        dtype = call.leaves[call.floats[0]].dtype
-        noisy = call.mapped(lambda t: t.detach().double().contiguous(), call.floats)
-        try:
-            with Noise(torch.finfo(dtype).eps, self.seed), sdpa_kernel(SDPBackend.MATH):
-                return _of(self.reference, noisy, [g.double() for g in arriving])
-        except Exception:  # it refuses float64
-            return {}
+    def _moved(self, call: Call, arriving: list[Tensor]) -> tuple[Results, Results]:
+        """The truth where each operation of the reference is off by an ULP of the call's type; and
+        where each sum is off by what float may be, or double of double."""
+        eps = torch.finfo(call.leaves[call.floats[0]].dtype).eps
+        in_sums = min(eps, torch.finfo(torch.float32).eps)
+        given = call.mapped(lambda t: t.detach().double().contiguous(), call.floats)
+        found: list[Results] = []
+        for mode in (Noise(eps, self.seed), Sums(in_sums, self.seed)):
+            try:
+                with mode, sdpa_kernel(SDPBackend.MATH):
+                    found.append(_of(self.reference, given, [g.double() for g in arriving]))
+            except Exception:  # it refuses float64
+                found.append({})
+        return found[0], found[1]
 
     def _truth(self, reference: Callable[[torch.dtype | None], Results]) -> Results:
         try:

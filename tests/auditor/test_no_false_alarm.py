@@ -1,11 +1,14 @@
 """Correct ops that no audit may accuse: PyTorch's own, and extensions as people write them."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import lab
+from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE, REFUSED
 
 DICE = torch.Generator().manual_seed(1)
@@ -149,6 +152,52 @@ def test_a_gradient_made_of_a_rounded_result():
         isolated=False,
     )
     assert report.ok, str(report)
+
+
+def one_by_one(x: Tensor) -> Tensor:
+    """The sums of columns as a thread adds them that has a column each."""
+    total = torch.zeros_like(x[0])
+    for row in x.detach().unbind():
+        total += row
+    return total
+
+
+def test_a_long_sum_whose_terms_are_added_one_by_one():
+    """65,537 of them are off by far more than PyTorch, which adds them in pairs."""
+    options = {"only": ["beyond a grid"], "isolated": False}
+    report = lab.audit(one_by_one, X + 3, reference=lambda x: x.sum(0), **options)
+    assert report.ok, str(report)
+    assert report.row("beyond a grid").verdict == "ok"
+    report = lab.audit(
+        lambda x: 1.01 * one_by_one(x), X + 3, reference=lambda x: x.sum(0), **options
+    )
+    assert not report.ok
+
+
+def of_parts(x: Tensor, begins: Tensor) -> Tensor:
+    """The sum of each part, as a kernel takes it that goes from one beginning to the next."""
+    ends = x.cumsum(0, dtype=torch.float64)
+    ends = torch.cat((torch.zeros_like(ends[:1]), ends))[begins.long()]
+    return ends.diff(dim=0).to(x.dtype)
+
+
+def test_integers_that_say_where_parts_begin():
+    """They are drawn in order, from 0 to the size of what has parts, and no layout repeats one."""
+
+    def reference(x: Tensor, begins: Tensor) -> Tensor:
+        begins = begins.tolist()
+        assert begins == sorted(begins)
+        assert (begins[0], begins[-1]) == (0, len(x))
+        return torch.stack([x[a:b].sum(0) for a, b in pairwise(begins)])
+
+    begins = torch.tensor([0, 2, 2, 5], dtype=torch.int32)
+    example = Example.of(Call.of(reference, (X, begins), {}), reference)
+    call = example.draw({"n5": 9}, check=True)
+    assert len(call.leaves[0]) == int(call.leaves[1][-1]) == 9
+    traps = ["shapes", "layouts", "empty", "error"]
+    report = lab.audit(of_parts, (X, begins), reference=reference, only=traps, isolated=False)
+    assert report.ok, str(report)
+    assert report.row("shapes").verdict == "ok"
 
 
 class OnlyFloats(torch.autograd.Function):
