@@ -177,11 +177,12 @@ class Example:
 
     def _untie(self) -> None:
         """A dimension that the reference lets change alone has a letter of its own; one that does
-        not change, even with all of its size, has none."""
+        not change, even with all of its size, has none. Offsets and what they divide stay as one."""
         for i in self.call.tensors:
             for place, size in enumerate(self.call.leaves[i].shape):
                 shared = sum(p[1] == f"n{size}" for ps in self.letters.values() for p in ps if p)
-                if size < 2 or shared < 2:
+                whole = i in self.offsets or f"n{size}" in self.offsets.values()
+                if size < 2 or shared < 2 or whole:
                     continue
                 before = self.letters[i][place]
                 letter = f"m{i}_{place}"

@@ -162,7 +162,8 @@ def _html_row(it: Row) -> str:
     return (
         f"<tr style='background: {shade}'>"
         f"<td style='{_CELL}; border-left: 4px solid rgb({color}); padding-left: 0.6em;"
-        f" white-space: nowrap; color: rgb({color}){weight}'>{it.verdict}</td>"
+        f" white-space: nowrap; color: rgb({color});"
+        f" color: color-mix(in srgb, rgb({color}) 65%, currentcolor){weight}'>{it.verdict}</td>"
         f"<td style='{_CELL}; white-space: nowrap'>{html.escape(it.name)}</td>"
         f"<td style='{_CELL}; overflow-wrap: anywhere'>{html.escape(_short(it.message))}{more}"
         "</td></tr>"

@@ -191,9 +191,11 @@ def test_integers_that_say_where_parts_begin():
         return torch.stack([x[a:b].sum(0) for a, b in pairwise(begins)])
 
     begins = torch.tensor([0, 2, 2, 5], dtype=torch.int32)
-    example = Example.of(Call.of(reference, (X, begins), {}), reference)
-    call = example.draw({"n5": 9}, check=True)
-    assert len(call.leaves[0]) == int(call.leaves[1][-1]) == 9
+    both = Call.of(lambda x, y, a, b: 0, (X, X, begins, begins), {})
+    example = Example.of(both, lambda x, y, a, b: reference(x, a) + reference(y, b))
+    x, y, a, b = example.draw({"n5": 9, "n4": 7}, check=True).leaves
+    assert len(x) == len(y) == int(a[-1]) == int(b[-1]) == 9
+    assert len(a) == len(b) == 7
     traps = ["shapes", "layouts", "empty", "error"]
     report = lab.audit(of_parts, (X, begins), reference=reference, only=traps, isolated=False)
     assert report.ok, str(report)

@@ -39,6 +39,12 @@ def test_checks_for_cuda_tensors(extension):
     assert extension.branch(x.to("meta")) == "other"
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_of_pytorch_and_of_cuda_become_each_other(extension, dtype):
+    x = torch.tensor([0.5, -3.0, torch.inf, 65504.0], device=extension.target).to(dtype)
+    assert torch.equal(extension.doubled(x), 2 * x)
+
+
 def test_a_gradient_of_its_own(extension):
     x = torch.rand(5, 3, dtype=torch.float64, device=extension.target, requires_grad=True)
     assert torch.autograd.gradcheck(extension.squares, x)

@@ -10,6 +10,7 @@
     CHECK_CONTIGUOUS(x)
 
 torch::Tensor row_sums_cuda(torch::Tensor x);
+torch::Tensor doubled(torch::Tensor x);
 torch::Tensor squares_cuda(torch::Tensor x);
 torch::Tensor histogram_cuda(torch::Tensor x, int64_t bins);
 torch::Tensor dropout_cuda(torch::Tensor x, double p, std::optional<at::Generator> generator);
@@ -52,6 +53,7 @@ std::string branch(torch::Tensor x) {
 
 PYBIND11_MODULE(torch_extension_of_tests, m) {
     m.def("row_sums", &row_sums, "sums of rows");
+    m.def("doubled", &doubled, "twice, in 16 bits");
     m.def("squares", &squares, "squares, with a gradient");
     m.def("histogram", &histogram_cuda, "how often each number occurs");
     m.def("dropout", &dropout_cuda, "zeros at random", py::arg("x"), py::arg("p"),
