@@ -52,7 +52,9 @@ def main(words: list[str]) -> int:
         print(f"judge: {error}", file=sys.stderr)
         return WRONG_USE
     if given.signature:
-        print(f"{task.signature()}\nor an op of PyTorch's stable ABI: {task.schema()}")
+        print(
+            f"{task.signature()}\nor under TORCH_LIBRARY or STABLE_TORCH_LIBRARY: {task.schema()}"
+        )
         return OK
 
     def one(file: str) -> Verdict:

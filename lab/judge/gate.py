@@ -19,6 +19,12 @@ HEADERS = re.compile(
     r"|torch/csrc/inductor/aoti_torch/c/shim)"
     r"(\.h|\.hpp|\.cuh)?$"
 )
+# Besides, of an op that takes at::Tensor.
+_HEADERS_OF_TENSORS = re.compile(
+    r"^(torch/(library|types)|c10/(core|cuda|util)/\w+"
+    r"|ATen/(ATen|Tensor|Dispatch|ScalarType|AccumulateType|OpMathType|core/\w+"
+    r"|cuda/(CUDAContext|CUDAContextLight|Exceptions)))(\.h|\.cuh)$"
+)
 _CALLS = {
     "processes": (
         "system popen fork vfork clone posix_spawn syscall execl execle execlp execv execve execvp"
@@ -77,6 +83,16 @@ _NAMES = {
         "it reads or loads something",
     ),
 }
+# The rule "PyTorch" for an op that takes at::Tensor: these names call no op.
+_WITH_TENSORS = (
+    r"\bPy[A-Z_]\w+|\bpybind11\b|\btorch_call_\w+|\baoti_torch\w+|\b(?:at|c10|torch)\s*::\s*(?!(?:"
+    r"Tensor|TensorBase|TensorOptions|Library|Half|BFloat16|ScalarType|DeviceType|Device|k[A-Z]\w*"
+    r"|ArrayRef|IntArrayRef|optional|nullopt|MemoryFormat|RestrictPtrTraits|PackedTensorAccessor\w*"
+    r"|acc_type|opmath_type|empty|empty_like|device_of|DeviceGuard|OptionalDeviceGuard"
+    r"|headeronly\s*::\s*ScalarType|cuda\s*::\s*(?:getCurrentCUDAStream|CUDAStream|CUDAGuard"
+    r"|OptionalCUDAGuard|getCurrentDeviceProperties))\b)\w+",
+    "it may take tensors apart, and call no op of PyTorch's",
+)
 _RULES = [
     (rf"\b(?:{'|'.join(names.split())})\s*\(", kind, why) for kind, (names, why) in _CALLS.items()
 ]
@@ -113,12 +129,26 @@ _IMPORTS = re.compile(
 )
 
 
-_OP = re.compile(r"\bSTABLE_TORCH_LIBRARY\s*\(")
+# What an op that takes at::Tensor needs of PyTorch: tensors, registration, errors. Whatever
+# computes is an at::_ops, or found by the dispatcher.
+_OF_TENSORS = re.compile(
+    r"(at::(TensorBase::|_ops::empty(_memory_format|_like)::|cuda::get(Current)?DeviceProperties)"
+    r"|c10::(?!Dispatcher|\w*OperatorHandle|impl::OperatorEntry)"
+    r"|torch::(Library::|CppFunction::|jit::parse|headeronly::|detail::)|caffe2::TypeMeta::).*"
+)
+_OF_PYTORCH = re.compile(r"(?:^|[\s*&])((?:at|c10|torch|caffe2)::[^(]*)")
+_OP = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\s*\(")
+_TAKES_TENSORS = re.compile(r"\bTORCH_LIBRARY\s*\(")
 
 
 def is_op(text: str) -> bool:
-    """Whether a source defines an op of PyTorch's stable ABI."""
+    """Whether a source defines an op of PyTorch's: of its stable ABI, or of at::Tensor."""
     return bool(_OP.search(jitload.blank(text)))
+
+
+def takes_tensors(text: str) -> bool:
+    """Whether a source defines an op of at::Tensor."""
+    return bool(_TAKES_TENSORS.search(jitload.blank(text)))
 
 
 def source(path: Path) -> list[dict]:
@@ -127,8 +157,11 @@ def source(path: Path) -> list[dict]:
     joined = re.sub(r"\\\r?\n", "  ", text)  # a name may not hide behind a continued line
     code = jitload.without_comments(text)
     blank = jitload.blank(code)
+    tensors = takes_tensors(text)
     found = []
     for pattern, kind, why in _RULES:
+        if tensors and kind == "PyTorch":
+            pattern, why = _WITH_TENSORS
         whole = code if kind in ("clocks", "directives", "memory of the process") else blank
         for hit in re.finditer(pattern, whole, re.M):
             found.append(_finding(kind, text, hit.start(), f"{hit[0].strip()}: {why}"))
@@ -137,14 +170,18 @@ def source(path: Path) -> list[dict]:
         ):
             found.append(_finding(kind, text, 0, f"{why}, behind a continued line"))
     for hit in re.finditer(r"^\s*#\s*include\s*(?:[<\"]([^>\"]*)[>\"])?(.*)$", code, re.M):
-        if hit[1] is None or not HEADERS.match(hit[1]):
+        known = hit[1] is not None and (
+            HEADERS.match(hit[1]) or (tensors and _HEADERS_OF_TENSORS.match(hit[1]))
+        )
+        if not known:
             what = hit[1] if hit[1] is not None else hit[2].strip()
             found.append(
                 _finding(
                     "headers",
                     text,
                     hit.start(),
-                    f"#include of {what}: not among those that a kernel needs",
+                    f"#include of {what}: not among those that a kernel needs"
+                    + ("; torch/library.h has what an op needs" if "torch/" in what else ""),
                 )
             )
     if hit := re.search(r"##|%:%:", blank):
@@ -195,19 +232,19 @@ def _finding(kind: str, text: str, at: int, message: str) -> dict:
     return {"stage": "gate", "kind": kind, "line": text.count("\n", 0, at) + 1, "message": message}
 
 
-def library(path: Path, op: bool = False) -> list[dict]:
-    """The same of a built library: what it asks of others, what runs when it is loaded.
+def library(path: Path, text: str) -> list[dict]:
+    """The same of a library that was built of a source: what it asks of others, what runs when it
+    is loaded."""
+    op = is_op(text)
 
-    op: it defines an op of PyTorch's.
-    """
-    listed = _said(["nm", "-DC", "--undefined-only", str(path)])
-    found = []
-    for line in listed.splitlines():
-        name = line.strip().partition(" ")[2].partition("@")[0].strip()
-        if op and not _NOT_OF_OPS.match(name):
-            continue
-        if name and not _IMPORTS.match(name):
-            found.append(_of_library("imports", f"it calls {name}"))
+    def refused(name: str) -> bool:
+        if takes_tensors(text) and _OF_PYTORCH.search(name):
+            return False  # ops_called tells
+        return bool(_NOT_OF_OPS.match(name)) if op else not _IMPORTS.match(name)
+
+    names = filter(refused, _undefined(path))
+    found = [_of_library("imports", f"it calls {name}") for name in names]
+    found += ops_called(path, text)
     sections = _said(["readelf", "-SW", str(path)])
     if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
         count = int(hit[1], 16) // 8
@@ -217,6 +254,38 @@ def library(path: Path, op: bool = False) -> list[dict]:
     if hit := re.search(r"\t(syscall|sysenter|rdtscp?|int\s+\$0x80)\b", code):
         found.append(_of_library("assembly", f"its machine code has {hit[1]}"))
     return found
+
+
+def ops_called(path: Path, text: str) -> list[dict]:
+    """What a library that takes at::Tensor has PyTorch compute, with the lines that may call it."""
+    found = []
+    for name in _undefined(path) if takes_tensors(text) else ():
+        if (called := computes(name)) is None:
+            continue
+        op = _of_library("PyTorch", f"it calls {called}: {_WITH_TENSORS[1]}")
+        words = called.removeprefix("at::_ops::").partition("::")[0].split("_")
+        for count in range(len(words), 0, -1):  # mul_Tensor is mul
+            hit = re.search(rf"\b{'_'.join(words[:count])}_?\s*\(", jitload.blank(text))
+            if hit and words[0]:
+                op["line"] = text.count("\n", 0, hit.start()) + 1
+                break
+        found.append(op)
+    return found
+
+
+def computes(name: str) -> str | None:
+    """The function of PyTorch's that a demangled name stands for, where it may compute."""
+    hit = _OF_PYTORCH.search(name)
+    if not hit or name.startswith(("vtable ", "typeinfo ", "VTT ")) or _OF_TENSORS.match(hit[1]):
+        return None
+    return hit[1]
+
+
+def _undefined(path: Path) -> list[str]:
+    """What a library asks of others, as C++ names it."""
+    lines = _said(["nm", "-DC", "--undefined-only", str(path)]).splitlines()
+    names = (it.strip().partition(" ")[2].partition("@")[0].strip() for it in lines)
+    return [it for it in names if it]
 
 
 def _of_library(kind: str, message: str) -> dict:

@@ -182,7 +182,7 @@ class _Work:
         if ENTRY not in built["exports"]:
             wanted = f"{self.task.signature()}, or an op {self.task.schema()}"
             raise _Rejected([_finding("build", "signature", f"wanted is {wanted}")])
-        if self.gated and (found := gate.library(library, self.is_op)):
+        if self.gated and (found := gate.library(library, source.read_text())):
             raise _Rejected(found)
         self.told.stage = "right"
         dtype = self._dtype(source)
@@ -354,6 +354,9 @@ class _Work:
         if "error" in built:
             found = _finding("build", "compile", built["error"], built.get("line", 0))
             raise _Rejected([found])
+        text = source.read_text()
+        if self.gated and (found := gate.ops_called(Path(built["library"]), text)):
+            raise _Rejected(found)
         with _GPU, contextlib.ExitStack() as running:
 
             def start(role: str, asked: dict) -> Pipe:

@@ -41,7 +41,7 @@ def predict(task: str, source: str) -> dict[str, Any]:
 
 
 def signature(task: str) -> str:
-    """What a submission for a task has to define: a function, or an op of PyTorch's stable ABI."""
+    """What a submission for a task has to define: a function, or an op of PyTorch's."""
     of = Task.of(task)
     return f"{of.signature()}\nor: {of.schema()}"
 

@@ -17,10 +17,10 @@ A submission is CUDA C++ that defines, for the first options of the task,
 that is: a pointer for each input, in order, one for each output, a size for each letter, and the
 stream. The element type of the first pointer decides in which type the task is judged.
 
-Or it defines an op of PyTorch's stable ABI that writes to its last arguments; it is judged in
-float32:
+Or it defines an op of PyTorch's that writes to its last arguments; it is judged in float32. It may
+take torch::stable::Tensor, under STABLE_TORCH_LIBRARY, or at::Tensor:
 
-    STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         m.def("launch(Tensor x, Tensor weight, Tensor(a!) y) -> ()");
     }
 """

@@ -22,6 +22,7 @@ WRONG = {
     *("zeros", "nothing", "inputs_returned", "part_of_the_rows", "neighbours_copied"),
     *("fewer_digits", "answer_in_memory", "input_changed", "out_of_bounds", "race_with_luck"),
     *("endless", "default_stream", "infinity_dropped", "op_found_by_its_argument"),
+    "op_of_pytorchs_by_method",  # the library tells
 }
 # With the gate off, one of each kind of behaviour is judged. The others differ from these by what
 # they reach for, and not by their answers, or are those above; all were judged so, and refused.
@@ -52,6 +53,36 @@ def test_the_gate_names_what_an_exploit_does(tmp_path, name):
     assert all(it["line"] >= 1 for it in found)
     verdict = judge("square", tmp_path / f"{name}.cu")
     assert (verdict.verdict, verdict.stage) == ("rejected", "gate")
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)", True),
+        ("at::_ops::copy_::call(at::Tensor&, at::Tensor const&, bool)", True),
+        ("c10::Dispatcher::findSchemaOrThrow(char const*, char const*)", True),
+        ("at::native::mul_out(at::Tensor&, at::Tensor const&)", True),
+        ("at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)", False),
+        ("float* at::TensorBase::data_ptr<float>() const", False),
+        ("c10::detail::torchCheckFail(char const*, char const*, unsigned int)", False),
+        ("torch::Library::_impl(char const*, torch::CppFunction&&) &", False),
+        ("std::ostream& c10::operator<<(std::ostream&, c10::ScalarType)", False),
+        ("vtable for torch::autograd::Node", False),
+        ("simulator::launch(dim3, dim3)", False),
+    ],
+)
+def test_what_computes_is_told_from_what_takes_a_tensor_apart(name, called):
+    assert bool(gate.computes(name)) == called
+
+
+@pytest.mark.slow
+def test_an_op_of_pytorchs_is_told_with_its_line(tmp_path):
+    name = "op_of_pytorchs_by_method"
+    verdict = judge("square", written(tmp_path, name, EXPLOITS[name]))
+    assert (verdict.verdict, verdict.stage) == ("rejected", "build")
+    assert {it["kind"] for it in verdict.findings} == {"PyTorch"}
+    line = EXPLOITS[name][: EXPLOITS[name].index("y.copy_")].count("\n") + 1
+    assert line in [it["line"] for it in verdict.findings]
 
 
 def judged(folder, texts: dict[str, str], **options) -> dict:
