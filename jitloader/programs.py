@@ -22,6 +22,7 @@ from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.builds import Build
 from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from simulator.scan import blank, without_comments
 from toolchain import libraries, machine
 from toolchain.code import Recipe
@@ -195,8 +196,12 @@ class Program:
 
 
 def require_main(recipe: Recipe) -> None:
-    """Raises ValueError where no source has a main()."""
-    if not any(has_main(path.read_text(errors="replace")) for path in recipe.sources):
+    """Raises ValueError where no source has a main(), nor a file that it includes."""
+    if not any(
+        has_main(path.read_text(errors="replace"))
+        for files in (lambda: recipe.sources, lambda: Inputs.read(recipe, Cache.here()).own)
+        for path in files()
+    ):
         names = ", ".join(path.name for path in recipe.sources)
         raise ValueError(
             f"{names}: there is no main() to run. Call its functions and kernels from Python:"

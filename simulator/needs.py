@@ -33,6 +33,7 @@ _HEADERS = [
         "tensor_map_encode.h",
     ),
     (r"\bcuda(?:MemPool|MallocFromPool|DeviceGet(?:Default)?MemPool|DeviceSetMemPool)", "pools.h"),
+    (r"\bcudaIpc[A-Z]\w*", "virtual_memory.h"),
     (
         r"\bcuda(?:Texture|Surface|Resource|Address|Filter|Read|Boundary)\w*|\btex[123C]\w*"
         r"|\bsurf[123C]\w*|\bcudaMalloc(?:3D)?Array\b|\bcudaFreeArray\b|\bcudaArrayGetInfo\b"

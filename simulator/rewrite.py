@@ -409,12 +409,11 @@ _UNSUPPORTED = [
         "Keep the results in memory of the device, and copy them to the host.",
     ),
     (
-        r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
-        r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
-        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+"
-        r"|\bcudaIpc[A-Z]\w*",
-        "the simulator does not map memory into address spaces, or share it among processes",
-        "Allocate with cudaMalloc or cudaMallocAsync.",
+        r"\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        "the simulator does not share pools, semaphores or others' memory among processes",
+        "Allocate with cudaMalloc or cudaMallocAsync; cuMemExportToShareableHandle shares memory of"
+        " cuMemCreate.",
     ),
     (
         r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",

@@ -26,3 +26,4 @@
 #include "executor/pools.h"
 #include "executor/streams.h"
 #include "executor/textures.h"
+#include "executor/virtual_memory.h"

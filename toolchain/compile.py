@@ -225,6 +225,7 @@ def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     return copy
 
 
+_HEAD = r"(?:#include <[^>]*>\n)*"  # what a rewritten text begins with
 _known: dict[tuple[str, str, bool], tuple[Load, str]] = {}
 
 
@@ -249,6 +250,7 @@ def for_the_cpu(
         CompileError: the simulator does not run what stands there.
     """
     result = {}
+    heads: set[str] = set()  # the simulator's headers, which headers of the user's begin with
     for path, text in texts.items():
         try:
             added, is_librarys = code.launchers.get(path, ""), path in code.of_library
@@ -270,7 +272,15 @@ def for_the_cpu(
         in_cu = "cuda_runtime.h" if path.suffix == ".cu" else None
         if first := precompiled.first(code, path) if by_nvcc else in_cu:
             written = f"#include <{first}>\n{written}"
+        else:
+            heads.update(re.match(_HEAD, written)[0].splitlines())
         result[path] = written
+    if heads and any(map(sources.includes_within_braces, texts.values())):
+        # A header within a class or a namespace would bring those there: so they come first.
+        before = "".join(f"{line}\n" for line in sorted(heads))
+        for path in result.keys() & set(code.recipe.sources):
+            first = re.match(r"(?:#include <[^>]*>\n)?", result[path])[0]
+            result[path] = f"{first}{before}{result[path].removeprefix(first)}"
     return result
 
 

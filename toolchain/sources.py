@@ -103,6 +103,21 @@ def without_directives(text: str) -> str:
     return re.sub(_DIRECTIVE, lambda directive: re.sub(r"[^\n]", " ", directive[0]), text)
 
 
+def includes_within_braces(text: str) -> bool:
+    """Whether a text includes something within a class, a namespace or a function."""
+    if "#" not in text.partition("{")[2]:
+        return False
+    depth = 0
+    for found in re.finditer(r"[{}]|^[ \t]*#[ \t]*include\b", blank(text), re.MULTILINE):
+        if found[0] == "{":
+            depth += 1
+        elif found[0] == "}":
+            depth -= 1
+        elif depth > 0:
+            return True
+    return False
+
+
 def includes_torch(text: str) -> bool:
     """Whether a text includes torch's C++ API, beyond its stable ABI and header-only part."""
     ours = re.compile(r"torch/(headeronly|csrc/stable|csrc/inductor/aoti_torch/c)/")

@@ -15,6 +15,7 @@ struct Allocation {
     bool is_registered = false;  // the host's own, of cudaHostRegister
     bool is_graphs = false;      // of a graph, which frees it
     cudaMemPool_t pool = nullptr;
+    bool is_mapped = false;  // by cuMemMap
 };
 
 class Allocations {

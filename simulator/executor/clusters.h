@@ -284,11 +284,24 @@ uint32_t find_in_cluster(const Block& block, const char* p) {
 
 char* shared_pointer_in_cluster(const Block& block, uint64_t address) {
     const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
-    if (!block.cluster || rank >= count_cluster(block) || !offset)
-        worker->fail(cudaErrorIllegalAddress,
-                     text("thread %u: 0x%llx is no address of its shared memory", worker->rank,
-                          (unsigned long long)address));
-    return shared_pointer_in(*block.cluster[rank], offset);
+    const bool is_known = block.cluster && rank < count_cluster(block);
+    if (is_known && is_in_window(*block.cluster[rank], offset))
+        return shared_pointer_in(*block.cluster[rank], offset);
+    // The low bits of a pointer, then.
+    const uint32_t count = block.cluster ? count_cluster(block) : 1;
+    for (uint32_t i = 0; address && i < count; i++) {
+        const Block& of = block.cluster ? *block.cluster[i] : block;
+        const auto from = [&](const char* begin) {
+            return uint32_t(address) - uint32_t(reinterpret_cast<uintptr_t>(begin));
+        };
+        if (from(of.dynamic_shared) <= of.launch->shared)
+            return of.dynamic_shared + from(of.dynamic_shared);
+        if (from(of.static_begin) < size_t(of.static_end - of.static_begin))
+            return const_cast<char*>(of.static_begin) + from(of.static_begin);
+    }
+    worker->fail(cudaErrorIllegalAddress,
+                 text("thread %u: 0x%llx is no address of its shared memory", worker->rank,
+                      (unsigned long long)address));
 }
 
 }  // namespace simulator

@@ -40,7 +40,7 @@ void deallocate(void* address) {
 
 bool is_of_host(const Allocation& it) { return it.type == cudaMemoryTypeHost && !it.is_registered; }
 
-bool is_of_device(const Allocation& it) { return it.type != cudaMemoryTypeHost; }
+bool is_of_device(const Allocation& it) { return it.type != cudaMemoryTypeHost && !it.is_mapped; }
 
 template <class IsOfKind>
 cudaError_t take_back(void* address, IsOfKind is_of_kind) {

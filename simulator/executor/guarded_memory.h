@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <vector>
+#include "../include/simulator/shared_window.h"
 #include "libraries.h"
 
 namespace simulator {
@@ -59,23 +60,24 @@ class GuardedMemory {
         size_t bytes;
         uint32_t pages, slots;  // slots: that it takes, from its own on
         bool is_alive, is_open;
+        bool is_shared;  // of a block: it ends at a multiple of 256 KB
     };
 
     static constexpr size_t few = 512, all = size_t(1) << 30;
 
     // Null where there is no room for more: then memory of the heap has to do.
-    void* allocate(size_t bytes, size_t alignment) {
+    void* allocate(size_t bytes, size_t alignment, bool is_shared = false) {
         if (!bytes || alignment > page || bytes > most) return nullptr;
         std::lock_guard<std::mutex> lock(mutex);
         if (!base && !reserve()) return nullptr;
         const uint32_t pages = (bytes + page - 1) / page;
-        auto& unused = unused_of(pages);
+        auto& unused = unused_of(pages, is_shared);
         uint32_t slot;
         if (!unused.empty()) {
             slot = unused.back();
             unused.pop_back();
             bytes_kept -= pages * page;
-        } else if (!open(pages, slot)) {
+        } else if (!open(pages, is_shared, slot)) {
             return nullptr;
         }
         Island& it = islands[slot];
@@ -98,7 +100,7 @@ class GuardedMemory {
         if (bytes > most_kept / 4) return close(slot);
         if (bytes_kept + bytes > most_kept) close_unused();
         bytes_kept += bytes;
-        unused_of(it.pages).push_back(slot);
+        unused_of(it.pages, it.is_shared).push_back(slot);
     }
 
     // The allocation that an address is in or, failing that, the nearest; null if there is none
@@ -170,7 +172,8 @@ class GuardedMemory {
         return false;
     }
 
-    std::vector<uint32_t>& unused_of(uint32_t pages) {
+    std::vector<uint32_t>& unused_of(uint32_t pages, bool is_shared) {
+        if (is_shared) return unused_shared[pages];
         return pages < std::size(unused_small) ? unused_small[pages] : unused_large[pages];
     }
 
@@ -183,17 +186,19 @@ class GuardedMemory {
     // and an index that is off by a power of two would lead from one into another.
     uintptr_t end_of(uint32_t slot) const {
         const size_t stagger = slot * 5 % 64 * (page + (size_t(1) << 20));
-        return base + (slot + std::max(1u, islands[slot].slots)) * slot_size - gap - stagger;
+        const uintptr_t end =
+            base + (slot + std::max(1u, islands[slot].slots)) * slot_size - gap - stagger;
+        return islands[slot].is_shared ? end / window * window : end;
     }
 
-    bool open(uint32_t pages, uint32_t& slot) {
+    bool open(uint32_t pages, bool is_shared, uint32_t& slot) {
         const uint32_t count = (pages * page + 2 * gap + slot_size - 1) / slot_size;
         auto& unused = free_slots[count];
         const bool is_new = unused.empty();
         if (is_new && first_unused + count > slots) return false;
         slot = is_new ? first_unused : unused.back();
         Island& it = islands[slot];
-        it.slots = count, it.pages = pages, it.is_open = false;
+        it.slots = count, it.pages = pages, it.is_open = false, it.is_shared = is_shared;
         void* begin = reinterpret_cast<void*>(end_of(slot) - pages * page);
         if (mprotect(begin, pages * page, PROT_READ | PROT_WRITE)) return false;
         if (is_new) {
@@ -221,6 +226,7 @@ class GuardedMemory {
         };
         for (auto& unused : unused_small) close_all(unused);
         for (auto& [pages, unused] : unused_large) close_all(unused);
+        for (auto& [pages, unused] : unused_shared) close_all(unused);
         bytes_kept = 0;
     }
 
@@ -236,7 +242,7 @@ class GuardedMemory {
     size_t slots = 0, bytes_kept = 0;
     uint32_t first_unused = 0;
     std::vector<uint32_t> unused_small[64];  // islands that are open still, by their pages
-    std::map<uint32_t, std::vector<uint32_t>> unused_large;
+    std::map<uint32_t, std::vector<uint32_t>> unused_large, unused_shared;
     std::map<uint32_t, std::vector<uint32_t>> free_slots;  // by how many they are
     std::mutex mutex;
     Island* islands = nullptr;     // by the first slot of each

@@ -47,8 +47,9 @@ void move_thread_local(const char* among) {
             if (library->dlpi_tls_modid > reinterpret_cast<size_t&>(notes[-1]) ||
                 note.memory != begin || !note.to_free)
                 return 1;
-            // Nothing but its last bytes lies between its end and the guard.
-            if (void* memory = guarded.allocate(part.p_memsz, part.p_align)) {
+            // Nothing but its last bytes lies between its end and the guard, and its address in
+            // shared memory has the low bits of the pointer: see shared_window.h.
+            if (void* memory = guarded.allocate(part.p_memsz, part.p_align, true)) {
                 memcpy(memory, begin, part.p_memsz);
                 of_thread.memory.push_back(memory);
                 note = {memory, nullptr};

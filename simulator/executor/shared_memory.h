@@ -76,11 +76,12 @@ cudaError_t get_attributes(cudaFuncAttributes* attributes, const void* function)
 }  // namespace api
 
 // They are the thread's own storage of one library, of which the loader knows the bounds. Where it
-// is not asked, what is near counts: something else may lie there, too.
+// is not asked, what is near counts: something else may lie there, too. In the low 18 bits of the
+// addresses 96 KB lie behind the variable.
 void find_static_shared(Block& block, char* among_them) {
     block.static_shared = among_them;
     block.static_begin = among_them - static_window / 2;
-    block.static_end = among_them + static_window / 2;
+    block.static_end = among_them + static_window / 2 + (96 << 10);
 #ifdef __linux__
     const auto look_at = [](dl_phdr_info* library, size_t, void* data) {
         Block& of = *static_cast<Block*>(data);
@@ -104,8 +105,20 @@ void find_static_shared(Block& block, char* among_them) {
 }  // namespace simulator
 
 // Of the block on this operating-system thread: each `extern __shared__` array of every kernel is
-// this one.
+// this one. It lies 1 KB behind a multiple of 256 KB: see shared_window.h.
 extern "C" {
+#ifdef __linux__
+static_assert(simulator::first_shared == 1024);
+__attribute__((visibility("hidden"))) __thread char
+    simulator_shared_window[simulator::first_shared + simulator::most_shared]
+    __attribute__((aligned(simulator::window)));
+extern SIMULATOR_EXPORT __thread char simulator_dynamic_shared[simulator::most_shared];
+__asm__(
+    ".globl simulator_dynamic_shared\n"
+    ".type simulator_dynamic_shared, @tls_object\n"
+    ".set simulator_dynamic_shared, simulator_shared_window + 1024\n");
+#else
 SIMULATOR_EXPORT __thread char simulator_dynamic_shared[simulator::most_shared]
     __attribute__((aligned(1024)));
+#endif
 }

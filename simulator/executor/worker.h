@@ -109,6 +109,7 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     watched_by = watcher;
     order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
+    first_static = no_shared;
     grid_steps = 0;
     alive_before = rounds = idle_rounds = 0;
     dynamic_shared = simulator_dynamic_shared;

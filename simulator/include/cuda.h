@@ -2,6 +2,7 @@
 // streams and errors. There is one context. Loading code for a GPU is refused by the rewriter.
 #pragma once
 #include "cuda_runtime.h"
+#include "simulator/virtual_memory.h"
 
 #define __cuda_cuda_h__
 #define CUDA_VERSION 13000
@@ -151,6 +152,9 @@ typedef enum CUdevice_attribute_enum {
     CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES = 98,
     CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED = 99,
     CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST = 101,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED = 102,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
     CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
     CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE = 108,
     CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE = 109,
@@ -164,6 +168,8 @@ typedef enum CUdevice_attribute_enum {
     CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED = 121,
     CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
     CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT = 126,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
+    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132,
     CU_DEVICE_ATTRIBUTE_MPS_ENABLED = 133,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
 } CUdevice_attribute;
@@ -228,7 +234,18 @@ inline CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     return CUDA_SUCCESS;
 }
 inline CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-    return result(cudaDeviceGetAttribute(value, cudaDeviceAttr(attribute), device));
+    switch (attribute) {  // those that the runtime has not
+        case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+            if (!value) return CUDA_ERROR_INVALID_VALUE;
+            if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+            *value = attribute <= CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+            return CUDA_SUCCESS;
+        default:
+            return result(cudaDeviceGetAttribute(value, cudaDeviceAttr(attribute), device));
+    }
 }
 inline CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
     cudaDeviceProp properties;
@@ -292,6 +309,67 @@ inline CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 inline CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count) {
     return result(cudaMemset(pointer(to), value, count));
 }
+
+inline CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* of,
+                                              CUmemAllocationGranularity_flags) {
+    return result(granularity_of_memory(bytes, of));
+}
+inline CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
+                                    CUdeviceptr wanted, unsigned long long flags) {
+    return result(reserve_addresses(address, bytes, alignment, wanted, flags));
+}
+inline CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    return result(free_addresses(address, bytes));
+}
+inline CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                            const CUmemAllocationProp* properties, unsigned long long flags) {
+    return result(create_memory(handle, bytes, properties, flags));
+}
+inline CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    return result(release_memory(handle));
+}
+inline CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    return result(map_memory(address, bytes, offset, handle, flags));
+}
+inline CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    return result(unmap_memory(address, bytes));
+}
+inline CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* of,
+                               size_t count) {
+    return result(set_access(address, bytes, of, count));
+}
+inline CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+    return result(retain_memory(handle, address));
+}
+inline CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                       CUmemGenericAllocationHandle handle) {
+    return result(properties_of_memory(properties, handle));
+}
+inline CUresult cuMemExportToShareableHandle(void* to, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags) {
+    return result(export_memory(to, handle, type, flags));
+}
+inline CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* from,
+                                               CUmemAllocationHandleType type) {
+    return result(import_memory(handle, from, type));
+}
+
+#define SIMULATOR_MULTICAST "multicast objects are of several devices, and there is one"
+SIMULATOR_REFUSED(CUresult, cuMulticastCreate, SIMULATOR_MULTICAST, CUmemGenericAllocationHandle*,
+                  const CUmulticastObjectProp*)
+SIMULATOR_REFUSED(CUresult, cuMulticastAddDevice, SIMULATOR_MULTICAST, CUmemGenericAllocationHandle,
+                  CUdevice)
+SIMULATOR_REFUSED(CUresult, cuMulticastBindMem, SIMULATOR_MULTICAST, CUmemGenericAllocationHandle,
+                  size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long)
+SIMULATOR_REFUSED(CUresult, cuMulticastBindAddr, SIMULATOR_MULTICAST, CUmemGenericAllocationHandle,
+                  size_t, CUdeviceptr, size_t, unsigned long long)
+SIMULATOR_REFUSED(CUresult, cuMulticastUnbind, SIMULATOR_MULTICAST, CUmemGenericAllocationHandle,
+                  CUdevice, size_t, size_t)
+SIMULATOR_REFUSED(CUresult, cuMulticastGetGranularity, SIMULATOR_MULTICAST, size_t*,
+                  const CUmulticastObjectProp*, CUmulticastGranularity_flags)
+#undef SIMULATOR_MULTICAST
 
 inline CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     return result(cudaStreamCreateWithFlags(stream, flags));

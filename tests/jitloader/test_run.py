@@ -312,6 +312,13 @@ def test_more_sources_and_flags(capfd):
     assert "undefined symbol: twice(int)" in capfd.readouterr().err
 
 
+def test_main_may_be_in_a_file_that_is_included(capfd):
+    write("main.cu", 'int doubled(int n) { return 2 * n; }\n#include "launch.cu"\n')
+    write("launch.cu", "int main() { return doubled(3); }")
+    assert commands.main(["run", "main.cu", "--target", "cpu"]) == 6
+    assert "main.cu ended with exit status 6" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

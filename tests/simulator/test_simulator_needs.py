@@ -75,8 +75,7 @@ def test_another_file_may_launch_it():
         ("cudaGraphConditionalHandle handle;", "conditional nodes"),
         ("cudaGraphicsGLRegisterBuffer(&r, b, 0);", "graphics"),
         ("cuModuleLoadData(&module, ptx);", "does not load code"),
-        ("cuMemCreate(&handle, size, &properties, 0);", "map memory"),
-        ("cudaImportExternalMemory(&memory, &description);", "map memory"),
+        ("cudaImportExternalMemory(&memory, &description);", "does not share"),
     ],
 )
 def test_what_is_refused_says_where_and_why(code, message):

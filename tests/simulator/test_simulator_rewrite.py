@@ -180,7 +180,7 @@ UNSUPPORTED = [
     ("#include <thrust/system/cuda/vector.h>", "Thrust"),
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
-    ("cudaIpcMemHandle_t handle;", "among processes"),
+    ("cudaExternalMemory_t memory;", "among processes"),
     ("__global__ void k() { k<<<1, 1>>>(); }", "from device code"),
     ("__device__ void f() { if (x) k<int><<<1, 1, 0, 0>>>(); }", "from device code"),
     ("__global__ void k(int* x) { std::cout << x[0]; }", "C++'s streams"),

@@ -12,6 +12,7 @@ from simulator.directives import dropped_lines
 from simulator.ptx.rules import Rule
 from simulator.ptx.translate import _rule
 from simulator.rewrite import Unsupported, rewrite
+from toolchain.sources import includes_within_braces
 
 SOURCE = Path(__file__).parent / "kernels" / "strangers.cu"
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
@@ -155,3 +156,44 @@ def test_a_missing_header_is_named(in_scratch, tmp_path):
         jitload.load(source, target="cpu")
     assert (e.value.path, e.value.line) == (source, 1)
     assert "collection" in e.value.hint
+
+
+def test_headers_with_ptx_may_be_included_within_a_class(tmp_path):
+    (tmp_path / "lanes.cuh").write_text(
+        "static __device__ int lane() {\n"
+        '    int it; asm volatile("mov.u32 %0, %laneid;" : "=r"(it)); return it;\n'
+        "}\n"
+        "static __device__ int shared(int* p) {\n"
+        '    int it; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(it)\n'
+        '                         : "r"((unsigned)__cvta_generic_to_shared(p))); return it;\n'
+        "}\n"
+    )
+    (tmp_path / "group.cuh").write_text(
+        'namespace tools {\ntemplate <int warps>\nstruct group {\n#include "lanes.cuh"\n};\n}\n'
+    )
+    (tmp_path / "main.cu").write_text(
+        '#include "group.cuh"\n'
+        "__global__ void k(int* y) {\n"
+        "    __shared__ int x[32];\n"
+        "    const int lane = tools::group<1>::lane();\n"
+        "    x[lane] = 2 * lane;\n"
+        "    y[lane] = tools::group<1>::shared(x + lane);\n"
+        "}\n"
+        'extern "C" void run(int* y) { k<<<1, 32>>>(y); }\n'
+    )
+    y = torch.zeros(32, dtype=torch.int32)
+    jitload.load(str(tmp_path / "main.cu"), target="cpu").run(y)
+    assert y.tolist() == list(range(0, 64, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('#include "a.h"\nstruct A {\n};\n#include "b.h"', False),
+        ('struct A {\n#include "a.h"\n};', True),
+        ('// {\nconst char* s = "{";\n#include "a.h"', False),
+        ('namespace a {\nvoid f() { int x = 0; }\n  # include "a.h"\n}', True),
+    ],
+)
+def test_what_is_included_within_braces(text, expected):
+    assert includes_within_braces(text) == expected

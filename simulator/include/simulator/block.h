@@ -139,7 +139,7 @@ struct SIMULATOR_EXPORT Block {
     CopyQueues* queues;     // of copies that its threads have not waited for: see async_copy.h
     char* dynamic_shared;   // where its shared memory begins: see shared_window.h
     char* static_shared;    // and where what is declared `__shared__` lies around
-    uint32_t last_static;   // the address in that part which was asked for last
+    uint32_t first_static;  // the lowest address in that part which was asked for
     unsigned cluster_rank;  // among the blocks of its cluster, which are these; null: it is one
     Block* const* cluster;
     dim3 cluster_extent;

@@ -28,16 +28,16 @@ struct Descriptor {
     }
 };
 
-// In a descriptor an address has 18 bits. What is none of the dynamic part is the one of the static
-// part that is nearest to what was asked for there last.
+// In a descriptor an address has 18 bits. What is none of the dynamic part is of the static one.
+// Where several kernels have more than 256 KB of that, it is in the 256 KB from the lowest address
+// on that the block has asked for.
 inline const char* at_descriptor(const Block& block, uint32_t address) {
     const uint32_t end = first_shared + uint32_t(block.launch->shared);
     if (address >= first_shared && address < end) return shared_pointer_in(block, address);
-    const uint32_t last = block.last_static;
-    uint32_t full = (last & ~(window - 1)) | address;
-    if (full > last + window / 2) full -= window;
-    if (full + window / 2 < last) full += window;
-    return shared_pointer_in(block, full);
+    const bool is_known = block.static_end - block.static_begin <= window;
+    const bool is_first = is_known || block.first_static == no_shared;
+    const uint32_t first = is_first ? begin_of_static(block) : block.first_static;
+    return shared_pointer_in(block, first + ((address - first) & (window - 1)));
 }
 
 }  // namespace simulator::tensor_cores

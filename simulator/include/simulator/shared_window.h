@@ -4,8 +4,10 @@
 //     bits  0 to 23   where in the block's shared memory: its dynamic one from 1 KB on, which is
 //                     what the system keeps on a GPU; what is declared `__shared__` far behind
 //
-// Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part lies, in those
-// bits, where the dynamic one does not.
+// Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part ends, in those
+// bits, where these end, and the dynamic one begins where they begin. On Linux a pointer has the
+// same 18 bits, since kernels make descriptors of pointers, too (what is instrumented: only to the
+// dynamic part). The low 32 bits of a pointer count as an address: on a GPU they are one.
 #pragma once
 #include "block.h"
 
@@ -16,14 +18,10 @@ constexpr uint32_t first_shared = 1 << 10, window = 1 << 18, static_window = 1 <
 // What no address of shared memory is, for a pointer to other memory.
 constexpr uint32_t no_shared = 0xffffff00;
 
-// What is declared `__shared__` lies around a variable that each library has, in no order: before
-// it too. The variable is in the middle of what the dynamic part leaves of those 18 bits, as far as
-// alignment lets it: an address has the alignment that the pointer has.
-SIMULATOR_INLINE uint32_t middle_of_static(const Block& block) {
-    const uint32_t end = first_shared + uint32_t(block.launch->shared);
-    const uint32_t middle = static_window + (end + window) / 2;
-    const uint32_t variable = uint32_t(reinterpret_cast<uintptr_t>(block.static_shared));
-    return middle - ((middle - variable) & (block.static_alignment - 1));
+// Where the static part begins. An address has the alignment that the pointer has.
+SIMULATOR_INLINE uint32_t begin_of_static(const Block& block) {
+    const auto bytes = uint32_t(block.static_end - block.static_begin);
+    return (static_window + window - bytes) & ~(block.static_alignment - 1);
 }
 
 SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
@@ -31,9 +29,10 @@ SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
     if (dynamic >= 0 && size_t(dynamic) <= block.launch->shared)
         address = first_shared + uint32_t(dynamic);
     else if (p >= block.static_begin && p < block.static_end)
-        address = block.last_static = uint32_t(middle_of_static(block) + (p - block.static_shared));
+        address = begin_of_static(block) + uint32_t(p - block.static_begin);
     else
         return false;
+    if (address >= window && address < block.first_static) block.first_static = address;
     address |= block.cluster_rank << 24;
     return true;
 }
@@ -45,7 +44,13 @@ SIMULATOR_EXPORT char* shared_pointer_in_cluster(const Block& block, uint64_t ad
 
 SIMULATOR_INLINE char* shared_pointer_in(const Block& block, uint32_t offset) {
     if (offset < window) return block.dynamic_shared + offset - first_shared;
-    return block.static_shared + (int32_t(offset) - int32_t(middle_of_static(block)));
+    return const_cast<char*>(block.static_begin) + int32_t(offset - begin_of_static(block));
+}
+
+// Whether an offset is one that a block has addresses with. All else may be a pointer's low bits.
+SIMULATOR_INLINE bool is_in_window(const Block& block, uint32_t offset) {
+    return offset && (offset < window || offset - begin_of_static(block) <=
+                                             size_t(block.static_end - block.static_begin));
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -62,10 +67,19 @@ SIMULATOR_WAIT uint32_t shared_address(const void* pointer) {
 SIMULATOR_WAIT char* shared_pointer(uint64_t address) {
     const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
     const Block& block = *current;
-    if (rank == block.cluster_rank && offset) return shared_pointer_in(block, offset);
+    if (rank == block.cluster_rank && is_in_window(block, offset))
+        return shared_pointer_in(block, offset);
     return shared_pointer_in_cluster(block, address);
 }
 #endif
+
+// An address as `shared_address` has it, of one that may be a pointer's low bits.
+SIMULATOR_INLINE uint32_t whole_address(uint64_t address) {
+    const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
+    if (rank == current->cluster_rank && is_in_window(*current, offset)) return uint32_t(address);
+    if (!address || (current->cluster && rank < count_cluster(*current))) return uint32_t(address);
+    return shared_address(shared_pointer(address));
+}
 
 // The block that an address leads to.
 SIMULATOR_INLINE Block& block_of(uint32_t address) {

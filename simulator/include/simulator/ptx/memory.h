@@ -12,10 +12,10 @@ SIMULATOR_INLINE char* __ptx_generic(uint64_t address) { return reinterpret_cast
 // may be a pointer, too: of that a GPU takes the low bits, which are that address. (Not a class:
 // the checker would count accesses to its member.)
 SIMULATOR_INLINE uint32_t shared_operand(uint64_t operand) {
-    return operand >> 32 ? shared_address(__ptx_generic(operand)) : uint32_t(operand);
+    return operand >> 32 ? shared_address(__ptx_generic(operand)) : whole_address(operand);
 }
 SIMULATOR_INLINE char* __ptx_shared(uint64_t address) {
-    return shared_pointer(shared_operand(address));
+    return shared_pointer(address >> 32 ? shared_address(__ptx_generic(address)) : address);
 }
 
 // What lies in shared memory in any case, by an address without a state space: by a pointer, or as
