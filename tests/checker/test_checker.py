@@ -13,7 +13,9 @@ from op_cases import BEST, CASES, Calls, Case, module_of, mostly_slow, outcome
 import lab
 from jitloader import building
 
-EXPORT = re.compile(r'^(?:extern "C" void (?!function\()|(?:LAUNCH|BOXES)\()(\w+)', re.MULTILINE)
+EXPORT = re.compile(
+    r'^(?:extern "C" void (?!function\()|(?:EXPORT|LAUNCH|BOXES)\()(\w+)', re.MULTILINE
+)
 
 
 def exports(file: Path) -> list[str]:

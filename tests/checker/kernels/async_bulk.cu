@@ -1,10 +1,10 @@
 // Planted bugs: copies in bulk and of tensors, and the mbarriers that they tell.
 #include "asynchronous.cuh"
+#include "export.cuh"
 
 constexpr int threads = 64, count = 128, bytes = 4 * count;
 
-#define LAUNCH(function, kernel, ...) \
-    extern "C" void function(const float* x, float* y, int) { kernel<<<1, threads>>>(__VA_ARGS__); }
+#define LAUNCH(function, kernel, ...) EXPORT(function, kernel<<<1, threads>>>(__VA_ARGS__))
 #define PREPARE(arrivals)                       \
     __shared__ alignas(1024) float s[2][count]; \
     __shared__ uint64_t full[2], empty[2];      \
@@ -127,9 +127,7 @@ __global__ void odd_ring(const float* x, float* y) {
     }
     if (t < 64) y[t] = sum;
 }
-extern "C" void stages_of_two_in_turn_are_odd(const float* x, float* y, int) {
-    odd_ring<<<1, 96>>>(x, y);
-}
+EXPORT(stages_of_two_in_turn_are_odd, odd_ring<<<1, 96>>>(x, y))
 
 __global__ void never_ends(const float* x, float* y) {
     PREPARE(threads)

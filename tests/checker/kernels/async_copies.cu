@@ -1,5 +1,6 @@
 // Planted bugs: copies by cp.async that are used too early, or overwrite what is still in use.
 #include "asynchronous.cuh"
+#include "export.cuh"
 
 // Each kernel goes through x in stages of 64 floats, with 16 threads that copy 4 each.
 constexpr int stage = 64, threads = 16;
@@ -13,7 +14,7 @@ __global__ void never(const float* x, float* y) {
     for (int i = 0; i < 4; i++)
         y[4 * t + i] = s[stage - 1 - 4 * t - i];  // BUG never_waits: asynchronous race
 }
-extern "C" void never_waits(const float* x, float* y, int) { never<<<1, threads>>>(x, y); }
+EXPORT(never_waits, never<<<1, threads>>>(x, y))
 
 __global__ void uncommitted(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -23,9 +24,7 @@ __global__ void uncommitted(const float* x, float* y) {
     __syncthreads();
     y[t] = s[stage - 1 - t];  // BUG waits_before_it_commits: asynchronous race
 }
-extern "C" void waits_before_it_commits(const float* x, float* y, int) {
-    uncommitted<<<1, threads>>>(x, y);
-}
+EXPORT(waits_before_it_commits, uncommitted<<<1, threads>>>(x, y))
 
 __global__ void own_alone(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -35,9 +34,7 @@ __global__ void own_alone(const float* x, float* y) {
     wait_for<0>();
     y[t] = s[(4 * t + 4) % stage];  // BUG no_barrier_after_the_wait: asynchronous race
 }
-extern "C" void no_barrier_after_the_wait(const float* x, float* y, int) {
-    own_alone<<<1, threads>>>(x, y);
-}
+EXPORT(no_barrier_after_the_wait, own_alone<<<1, threads>>>(x, y))
 
 __global__ void barrier_first(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -48,9 +45,7 @@ __global__ void barrier_first(const float* x, float* y) {
     wait_for<0>();
     y[t] = s[(4 * t + 4) % stage];  // BUG barrier_before_the_wait: asynchronous race
 }
-extern "C" void barrier_before_the_wait(const float* x, float* y, int) {
-    barrier_first<<<1, threads>>>(x, y);
-}
+EXPORT(barrier_before_the_wait, barrier_first<<<1, threads>>>(x, y))
 
 template <int stages, int prior, bool ends_with_barrier>
 DEVICE float pipeline(const float* x, float (&s)[stages][stage], int ahead) {
@@ -76,14 +71,12 @@ __global__ void too_few(const float* x, float* y) {
     __shared__ alignas(16) float s[3][stage];
     y[threadIdx.x] = pipeline<3, 2, false>(x, s, 3);
 }
-extern "C" void stage_too_few(const float* x, float* y, int) { too_few<<<1, threads>>>(x, y); }
+EXPORT(stage_too_few, too_few<<<1, threads>>>(x, y))
 __global__ void too_many(const float* x, float* y) {
     __shared__ alignas(16) float s[4][stage];
     y[threadIdx.x] = pipeline<4, 3, true>(x, s, 3);
 }
-extern "C" void one_group_too_many(const float* x, float* y, int) {
-    too_many<<<1, threads>>>(x, y);
-}
+EXPORT(one_group_too_many, too_many<<<1, threads>>>(x, y))
 
 __global__ void reused(const float* x, float* y) {
     __shared__ alignas(16) float s[2][stage];
@@ -101,7 +94,7 @@ __global__ void reused(const float* x, float* y) {
     }
     y[t] = sum;
 }
-extern "C" void lacks_a_barrier(const float* x, float* y, int) { reused<<<1, threads>>>(x, y); }
+EXPORT(lacks_a_barrier, reused<<<1, threads>>>(x, y))
 
 __global__ void over_written(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -112,9 +105,7 @@ __global__ void over_written(const float* x, float* y) {
     wait_for<0>();
     y[t] = s[4 * t];
 }
-extern "C" void writes_while_it_copies(const float* x, float* y, int) {
-    over_written<<<1, threads>>>(x, y);
-}
+EXPORT(writes_while_it_copies, over_written<<<1, threads>>>(x, y))
 
 __global__ void twice(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -126,9 +117,7 @@ __global__ void twice(const float* x, float* y) {
     __syncthreads();
     y[t] = s[t];
 }
-extern "C" void two_copies_to_one_place(const float* x, float* y, int) {
-    twice<<<1, threads>>>(x, y);
-}
+EXPORT(two_copies_to_one_place, twice<<<1, threads>>>(x, y))
 
 __global__ void not_counted(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -141,9 +130,7 @@ __global__ void not_counted(const float* x, float* y) {
     wait_phase(&full, 0);
     y[t] = s[stage - 1 - t];  // BUG arrives_before_its_copies: asynchronous race
 }
-extern "C" void arrives_before_its_copies(const float* x, float* y, int) {
-    not_counted<<<1, threads>>>(x, y);
-}
+EXPORT(arrives_before_its_copies, not_counted<<<1, threads>>>(x, y))
 
 __global__ void past_the_end(const float* x, float* y, int n) {
     __shared__ alignas(16) float s[stage];
@@ -153,9 +140,7 @@ __global__ void past_the_end(const float* x, float* y, int n) {
     wait_for<0>();
     y[t] = s[4 * t];
 }
-extern "C" void copies_past_the_end(const float* x, float* y, int n) {
-    past_the_end<<<1, threads>>>(x, y, n);
-}
+EXPORT(copies_past_the_end, past_the_end<<<1, threads>>>(x, y, n))
 
 __global__ void odd_place(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -165,6 +150,4 @@ __global__ void odd_place(const float* x, float* y) {
     wait_for<0>();
     y[t] = s[4 * t];
 }
-extern "C" void copies_from_an_odd_place(const float* x, float* y, int) {
-    odd_place<<<1, threads>>>(x, y);
-}
+EXPORT(copies_from_an_odd_place, odd_place<<<1, threads>>>(x, y))

@@ -1,9 +1,9 @@
 // Planted bugs: clusters, named barriers, and registers that warps give and take.
 #include "asynchronous.cuh"
+#include "export.cuh"
 
 constexpr int threads = 64;
-#define LAUNCH(function, kernel) \
-    extern "C" void function(const float* x, float* y, int) { kernel<<<2, threads>>>(x, y); }
+#define LAUNCH(function, kernel) EXPORT(function, kernel<<<2, threads>>>(x, y))
 
 // ---- Clusters
 
@@ -115,9 +115,7 @@ __global__ void __cluster_dims__(2) one_buffer(const float* x, float* y) {
     if (i < 1000) y[i] = sum;
     sync_cluster();
 }
-extern "C" void sends_into_what_others_read(const float* x, float* y, int) {
-    one_buffer<<<2, 1024>>>(x, y);
-}
+EXPORT(sends_into_what_others_read, one_buffer<<<2, 1024>>>(x, y))
 
 // ---- Named barriers
 
@@ -195,10 +193,10 @@ __global__ void greedy(const float* x, float* y) {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");  // BUG too_many_registers: setmaxnreg
     y[t] = x[t];
 }
-extern "C" void too_many_registers(const float* x, float* y, int) { greedy<<<1, 384>>>(x, y); }
+EXPORT(too_many_registers, greedy<<<1, 384>>>(x, y))
 
 __global__ void odd_count(const float* x, float* y) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 42;");  // BUG registers_by_twos: setmaxnreg
     y[threadIdx.x] = x[threadIdx.x];
 }
-extern "C" void registers_by_twos(const float* x, float* y, int) { odd_count<<<1, 128>>>(x, y); }
+EXPORT(registers_by_twos, odd_count<<<1, 128>>>(x, y))

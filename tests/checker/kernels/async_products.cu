@@ -2,10 +2,10 @@
 // memory.
 #include <cuda_fp16.h>
 #include "asynchronous.cuh"
+#include "export.cuh"
 
 constexpr int threads = 128;
-#define LAUNCH(function, kernel) \
-    extern "C" void function(const float* x, float* y, int) { kernel<<<1, threads>>>(x, y); }
+#define LAUNCH(function, kernel) EXPORT(function, kernel<<<1, threads>>>(x, y))
 
 // A is 64 x 16 and B 8 x 16, in pieces of 8 rows by 8 columns, 128 bytes each: no swizzle.
 struct Matrices {
@@ -16,6 +16,13 @@ DEVICE void fill(Matrices& m, const float* x, float scale = 1) {
         m.a[i / 512][i % 512] = __half(scale * x[i % 100]);
     for (int i = threadIdx.x; i < 128; i += threads) m.b[i / 64][i % 64] = __half(x[i]);
 }
+// Two matrices that may be multiplied, and a thread's accumulators.
+#define BEGIN                           \
+    __shared__ alignas(128) Matrices m; \
+    fill(m, x);                         \
+    fence_proxy();                      \
+    __syncthreads();                    \
+    float d[4] = {};
 DEVICE uint64_t of_a(const Matrices& m) { return describe(m.a, 1024, 128); }
 DEVICE uint64_t of_b(const Matrices& m) { return describe(m.b, 128, 128); }
 DEVICE void keep(float* y, const float (&d)[4]) {
@@ -36,11 +43,7 @@ __global__ void unfenced(const float* x, float* y) {
 LAUNCH(multiplies_what_is_not_fenced, unfenced)
 
 __global__ void half_a_stride(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     const uint64_t a = describe(m.a, 1024, 64);
     fence_products();
     multiply(d, a, of_b(m));  // BUG reads_rows_twice: note: matrix descriptor
@@ -51,11 +54,7 @@ __global__ void half_a_stride(const float* x, float* y) {
 LAUNCH(reads_rows_twice, half_a_stride)
 
 __global__ void early(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     fence_products();
     multiply(d, of_a(m), of_b(m));
     commit_products();
@@ -83,11 +82,7 @@ __global__ void one_left(const float* x, float* y) {
 LAUNCH(waits_for_one_of_two_groups, one_left)
 
 __global__ void scaled(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     fence_products();
     multiply(d, of_a(m), of_b(m));
     commit_products();
@@ -98,11 +93,7 @@ __global__ void scaled(const float* x, float* y) {
 LAUNCH(scales_accumulators_too_early, scaled)
 
 __global__ void changed_a(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     uint32_t a[4];
     for (int i = 0; i < 4; i++) a[i] = 0x3c003c00;
     fence_products();
@@ -115,11 +106,7 @@ __global__ void changed_a(const float* x, float* y) {
 LAUNCH(changes_a_too_early, changed_a)
 
 __global__ void no_fence(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     multiply(d, of_a(m), of_b(m));  // BUG first_product_without_a_fence: missing wgmma fence
     commit_products();
     wait_for_products<0>();
@@ -128,11 +115,7 @@ __global__ void no_fence(const float* x, float* y) {
 LAUNCH(first_product_without_a_fence, no_fence)
 
 __global__ void no_fence_again(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     fence_products();
     for (int k = 0; k < 2; k++) {
         multiply(d, of_a(m), of_b(m));  // BUG scales_unfenced: missing wgmma fence
@@ -145,11 +128,7 @@ __global__ void no_fence_again(const float* x, float* y) {
 LAUNCH(scales_unfenced, no_fence_again)
 
 __global__ void overwritten(const float* x, float* y) {
-    __shared__ alignas(128) Matrices m;
-    fill(m, x);
-    fence_proxy();
-    __syncthreads();
-    float d[4] = {};
+    BEGIN
     fence_products();
     multiply(d, of_a(m), of_b(m));
     commit_products();
@@ -183,9 +162,7 @@ __global__ void given_back_early(const float* x, float* y) {
         wait_phase(&full, 0);
     }
 }
-extern "C" void back_early(const float* x, float* y, int) {
-    given_back_early<<<1, threads + 32>>>(x, y);
-}
+EXPORT(back_early, given_back_early<<<1, threads + 32>>>(x, y))
 
 __global__ void not_loaded(const float* x, float* y) {
     __shared__ alignas(128) Matrices m;
@@ -240,10 +217,9 @@ __global__ void other_swizzle(const __grid_constant__ CUtensorMap map_a,
     wait_for_products<0>();
     keep(y, d);
 }
-extern "C" void another_swizzle_than_the_map(const float* x, float* y, int) {
-    other_swizzle<<<1, threads>>>(
-        map_of(x, 30, 64, 64, 64, 0, true), map_of(x, 30, 64, 8, 64, 0, true), y);
-}
+EXPORT(another_swizzle_than_the_map,
+       other_swizzle<<<1, threads>>>(map_of(x, 30, 64, 64, 64, 0, true),
+                                     map_of(x, 30, 64, 8, 64, 0, true), y))
 
 __global__ void odd_place(const __grid_constant__ CUtensorMap map_a,
                           const __grid_constant__ CUtensorMap map_b, float* y) {
@@ -255,10 +231,8 @@ __global__ void odd_place(const __grid_constant__ CUtensorMap map_a,
     wait_for_products<0>();
     keep(y, d);
 }
-extern "C" void a_matrix_within_a_pattern(const float* x, float* y, int) {
-    odd_place<<<1, threads>>>(
-        map_of(x, 30, 64, 64, 64, 128, true), map_of(x, 30, 64, 8, 64, 128, true), y);
-}
+EXPORT(a_matrix_within_a_pattern, odd_place<<<1, threads>>>(map_of(x, 30, 64, 64, 64, 128, true),
+                                                            map_of(x, 30, 64, 8, 64, 128, true), y))
 
 __global__ void __cluster_dims__(2, 1, 1) pair_that_does_not_meet(const float* x, float* y) {
     __shared__ unsigned columns;
@@ -268,6 +242,4 @@ __global__ void __cluster_dims__(2, 1, 1) pair_that_does_not_meet(const float* x
     if (threadIdx.x < 32)
         FREE_IN_PAIR(columns);  // BUG frees_what_a_pair_shares: note: missing cluster barrier
 }
-extern "C" void frees_what_a_pair_shares(const float* x, float* y, int) {
-    pair_that_does_not_meet<<<2, threads>>>(x, y);
-}
+EXPORT(frees_what_a_pair_shares, pair_that_does_not_meet<<<2, threads>>>(x, y))

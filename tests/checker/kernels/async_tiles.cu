@@ -1,9 +1,9 @@
 // Planted bugs: boxes of one and three dimensions, and products and attention by warps with tasks
 // of their own.
+#include "export.cuh"
 #include "tiles.cuh"
 
-#define BOXES(function, kernel, map) \
-    extern "C" void function(const float* x, float* y, int) { kernel<<<1, threads>>>(map, y); }
+#define BOXES(function, kernel, map) EXPORT(function, kernel<<<1, threads>>>(map, y))
 #define PREPARE                                           \
     __shared__ alignas(128) float s[2][line];             \
     __shared__ uint64_t full[2];                          \
@@ -223,15 +223,7 @@ __global__ void attention(const float* x, float* y) {
     }
     y[t] = o[0] + o[1] + o[2] + o[3];
 }
-extern "C" void values_read_with_the_keys(const float* x, float* y, int) {
-    attention<Lapse::ValuesTooLate><<<1, 160>>>(x, y);
-}
-extern "C" void output_scaled_early(const float* x, float* y, int) {
-    attention<Lapse::ScaledEarly><<<1, 160>>>(x, y);
-}
-extern "C" void weights_not_fenced(const float* x, float* y, int) {
-    attention<Lapse::WeightsUnfenced><<<1, 160>>>(x, y);
-}
-extern "C" void values_let_go_early(const float* x, float* y, int) {
-    attention<Lapse::ValuesGivenBack><<<1, 160>>>(x, y);
-}
+EXPORT(values_read_with_the_keys, attention<Lapse::ValuesTooLate><<<1, 160>>>(x, y))
+EXPORT(output_scaled_early, attention<Lapse::ScaledEarly><<<1, 160>>>(x, y))
+EXPORT(weights_not_fenced, attention<Lapse::WeightsUnfenced><<<1, 160>>>(x, y))
+EXPORT(values_let_go_early, attention<Lapse::ValuesGivenBack><<<1, 160>>>(x, y))

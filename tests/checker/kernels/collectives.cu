@@ -3,6 +3,7 @@
 // checker says.
 
 #include "collectives.cuh"
+#include "export.cuh"
 
 // ---- Scans and sorts of a block
 
@@ -19,9 +20,7 @@ __global__ void same_memory(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = value;
 }
-extern "C" void scan_memory_used_again(const float* x, float* y, int n) {
-    same_memory<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(scan_memory_used_again, same_memory<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A meeting of a warp makes its own sum known, not those of the warps before.
 __global__ void of_one_warp(const float* x, float* y, int n) {
@@ -33,9 +32,7 @@ __global__ void of_one_warp(const float* x, float* y, int n) {
     for (int w = 0; w < warp; w++) value += sums[w];  // BUG scan_within_a_warp_alone: race
     if (i < n) y[i] = value;
 }
-extern "C" void scan_within_a_warp_alone(const float* x, float* y, int n) {
-    of_one_warp<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(scan_within_a_warp_alone, of_one_warp<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Where keys go in a radix sort: of each warp a row of counters, of which a scan makes places.
 template <bool clears, bool waits>
@@ -56,12 +53,8 @@ __global__ void radix_rank(const float* x, float* y, int n) {
     const unsigned place = counts[warp][digit] + before;  // BUG places_read_too_early: race
     if (i < n) y[i] = place;
 }
-extern "C" void digits_not_cleared(const float* x, float* y, int n) {
-    radix_rank<false, true><<<blocks_of(n), kThreads>>>(x, y, n);
-}
-extern "C" void places_read_too_early(const float* x, float* y, int n) {
-    radix_rank<true, false><<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(digits_not_cleared, radix_rank<false, true><<<blocks_of(n), kThreads>>>(x, y, n))
+EXPORT(places_read_too_early, radix_rank<true, false><<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Steps of less than 32 stay within a warp, and the barrier was left out for them: but the first of
 // them reads what other warps have written.
@@ -87,9 +80,7 @@ __global__ void bitonic(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = keys[t];
 }
-extern "C" void sort_by_warps(const float* x, float* y, int n) {
-    bitonic<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(sort_by_warps, bitonic<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // ---- Tiles
 
@@ -111,9 +102,8 @@ __global__ void no_corners(const float* x, float* y, int n) {
             sum += tile[r + dr][c + dc];  // BUG corners_of_the_halo: uninitialised
     if (i < n) y[i] = sum;
 }
-extern "C" void corners_of_the_halo(const float* x, float* y, int n) {
-    no_corners<<<(n + kSide * kSide - 1) / (kSide * kSide), dim3(kSide, kSide)>>>(x, y, n);
-}
+EXPORT(corners_of_the_halo,
+       no_corners<<<(n + kSide * kSide - 1) / (kSide * kSide), dim3(kSide, kSide)>>>(x, y, n))
 
 // A step of a stencil in one tile: who is slow sees neighbours that are a step ahead.
 __global__ void in_place(const float* x, float* y, int n) {
@@ -127,9 +117,7 @@ __global__ void in_place(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = tile[t + 1];
 }
-extern "C" void stencil_in_place(const float* x, float* y, int n) {
-    in_place<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(stencil_in_place, in_place<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // pad: floats behind each row of A's tile. One keeps off bank conflicts, but no float4 from four
 // rows' beginnings.
@@ -157,12 +145,8 @@ __global__ void register_tiles(const float* x, float* y) {
         for (int s = 0; s < 4; s++)
             if ((row + r) * kRows + column + s < 1000) y[(row + r) * kRows + column + s] = c[r][s];
 }
-extern "C" void rows_padded_by_one(const float* x, float* y, int) {
-    register_tiles<1, true><<<1, 64>>>(x, y);
-}
-extern "C" void tiles_refilled_at_once(const float* x, float* y, int) {
-    register_tiles<4, false><<<1, 64>>>(x, y);
-}
+EXPORT(rows_padded_by_one, register_tiles<1, true><<<1, 64>>>(x, y))
+EXPORT(tiles_refilled_at_once, register_tiles<4, false><<<1, 64>>>(x, y))
 
 // ---- Blocks that meet, and blocks that look back
 

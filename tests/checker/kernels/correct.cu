@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
+#include "export.cuh"
 
 namespace cg = cooperative_groups;
 
@@ -18,15 +19,13 @@ __global__ void copy(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = __ldg(x + i);
 }
-extern "C" void one_thread_per_element(const float* x, float* y, int n) {
-    copy<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(one_thread_per_element, copy<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void strided(const float* __restrict__ x, float* __restrict__ y, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
         y[i] = x[i] * 2;
 }
-extern "C" void grid_stride_loop(const float* x, float* y, int n) { strided<<<3, 96>>>(x, y, n); }
+EXPORT(grid_stride_loop, strided<<<3, 96>>>(x, y, n))
 
 __global__ void fours(const float4* x, float4* y, int count) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -35,9 +34,8 @@ __global__ void fours(const float4* x, float4* y, int count) {
     v.x += 1, v.w *= 2;
     y[i] = v;
 }
-extern "C" void vectors_of_four(const float* x, float* y, int n) {
-    fours<<<2, kThreads>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n / 4);
-}
+EXPORT(vectors_of_four, fours<<<2, kThreads>>>(reinterpret_cast<const float4*>(x),
+                                               reinterpret_cast<float4*>(y), n / 4))
 
 __global__ void reverse_tile(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];
@@ -46,9 +44,7 @@ __global__ void reverse_tile(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[kThreads - 1 - t];
 }
-extern "C" void tile_with_a_barrier(const float* x, float* y, int n) {
-    reverse_tile<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(tile_with_a_barrier, reverse_tile<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void two_tiles(const float* x, float* y, int n) {
     __shared__ float tile[2][kThreads];
@@ -61,9 +57,7 @@ __global__ void two_tiles(const float* x, float* y, int n) {
         if (other < n) y[other] = tile[turn][kThreads - 1 - t];
     }
 }
-extern "C" void double_buffer(const float* x, float* y, int n) {
-    two_tiles<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(double_buffer, two_tiles<<<1, kThreads>>>(x, y, n))
 
 extern __shared__ float dynamic[];
 __global__ void tree(const float* x, float* y, int n) {
@@ -76,9 +70,7 @@ __global__ void tree(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = dynamic[0];
 }
-extern "C" void tree_in_dynamic_memory(const float* x, float* y, int n) {
-    tree<<<blocks_of(n), kThreads, kThreads * sizeof(float)>>>(x, y, n);
-}
+EXPORT(tree_in_dynamic_memory, tree<<<blocks_of(n), kThreads, kThreads * sizeof(float)>>>(x, y, n))
 
 __global__ void warp_tree(const float* x, float* y, int n) {
     __shared__ float sums[kThreads];
@@ -94,9 +86,7 @@ __global__ void warp_tree(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = mine[0];
 }
-extern "C" void tree_of_a_warp(const float* x, float* y, int n) {
-    warp_tree<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(tree_of_a_warp, warp_tree<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void shuffles(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -105,18 +95,14 @@ __global__ void shuffles(const float* x, float* y, int n) {
     sum = __shfl_sync(~0u, sum, 0);
     if (i < n) y[i] = sum;
 }
-extern "C" void shuffle_down_and_broadcast(const float* x, float* y, int n) {
-    shuffles<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(shuffle_down_and_broadcast, shuffles<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void vote(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     const unsigned there = __ballot_sync(~0u, i < n);
     if (i < n) y[i] = __popc(__ballot_sync(there, x[i] > 0));
 }
-extern "C" void vote_of_those_inside(const float* x, float* y, int n) {
-    vote<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(vote_of_those_inside, vote<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void histogram(const float* x, float* y, int n) {
     __shared__ int bins[16];
@@ -127,17 +113,13 @@ __global__ void histogram(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = bins[i & 15];
 }
-extern "C" void atomic_histogram(const float* x, float* y, int n) {
-    histogram<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(atomic_histogram, histogram<<<1, kThreads>>>(x, y, n))
 
 __global__ void add_up(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) atomicAdd(&y[i % 7], x[i]);
 }
-extern "C" void atomic_float_sum(const float* x, float* y, int n) {
-    add_up<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(atomic_float_sum, add_up<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __device__ unsigned ticket;
 __global__ void last_block(const float* x, float* y, int n) {
@@ -154,9 +136,7 @@ __global__ void last_block(const float* x, float* y, int n) {
         y[0] = sum;
     }
 }
-extern "C" void ticket_with_a_fence(const float* x, float* y, int n) {
-    last_block<<<4, kThreads>>>(x, y, n);
-}
+EXPORT(ticket_with_a_fence, last_block<<<4, kThreads>>>(x, y, n))
 
 __device__ int lock;
 __global__ void locked(const float* x, float* y, int n) {
@@ -172,7 +152,7 @@ __global__ void locked(const float* x, float* y, int n) {
         atomicExch(&lock, 0);
     }
 }
-extern "C" void spin_lock(const float* x, float* y, int n) { locked<<<4, kThreads>>>(x, y, n); }
+EXPORT(spin_lock, locked<<<4, kThreads>>>(x, y, n))
 
 __global__ void groups(const float* x, float* y, int n) {
     const auto block = cg::this_thread_block();
@@ -185,9 +165,7 @@ __global__ void groups(const float* x, float* y, int n) {
     block.sync();
     if (i < n) y[i] = sums[kThreads / 8 - 1 - t / 8];
 }
-extern "C" void tiles_of_a_group(const float* x, float* y, int n) {
-    groups<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(tiles_of_a_group, groups<<<blocks_of(n), kThreads>>>(x, y, n))
 
 struct Pair {
     int row;
@@ -201,9 +179,7 @@ __global__ void structures(const float* x, float* y, int n) {
     const Pair other = pairs[kThreads - 1 - t];
     if (i < n) y[i] = other.row * other.value;
 }
-extern "C" void structures_in_shared_memory(const float* x, float* y, int n) {
-    structures<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(structures_in_shared_memory, structures<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void bytes(const float* x, float* y, int n) {
     __shared__ unsigned char low[kThreads];
@@ -212,9 +188,7 @@ __global__ void bytes(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = low[kThreads - 1 - t];
 }
-extern "C" void bytes_beside_each_other(const float* x, float* y, int n) {
-    bytes<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(bytes_beside_each_other, bytes<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void twice(float* y, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -235,9 +209,7 @@ __global__ void early_return(const float* x, float* y, int n) {
     __syncthreads();
     y[i] = tile[99 - t];
 }
-extern "C" void threads_that_leave_early(const float* x, float* y, int n) {
-    early_return<<<10, kThreads>>>(x, y, n);
-}
+EXPORT(threads_that_leave_early, early_return<<<10, kThreads>>>(x, y, n))
 
 // A tile of 32 x 33, so that a column lies in 32 banks.
 __global__ void transpose(const float* x, float* y, int n) {
@@ -247,9 +219,7 @@ __global__ void transpose(const float* x, float* y, int n) {
     __syncthreads();
     if (col * kWarp + row < n) y[col * kWarp + row] = tile[col][row];
 }
-extern "C" void padded_transpose(const float* x, float* y, int n) {
-    transpose<<<1, dim3(kWarp, kWarp)>>>(x, y, n);
-}
+EXPORT(padded_transpose, transpose<<<1, dim3(kWarp, kWarp)>>>(x, y, n))
 
 __global__ void copied(const float* x, float* y, int n) {
     float row[8];
@@ -259,9 +229,7 @@ __global__ void copied(const float* x, float* y, int n) {
     for (float& value : row) value += 1;
     memcpy(y + i, row, sizeof row);
 }
-extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
-    copied<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(memcpy_in_a_kernel, copied<<<1, kThreads>>>(x, y, n))
 
 // Half a block waits for itself, and for its copies; and reduces in a tile of two warps.
 __global__ void halves_of_a_block(const float* x, float* y, int n) {
@@ -277,9 +245,7 @@ __global__ void halves_of_a_block(const float* x, float* y, int n) {
     const float sum = cg::reduce(half, rank < count ? mine[rank] : 0, cg::plus<float>());
     if (rank < count) y[i] = mine[count - 1 - rank] / sum;
 }
-extern "C" void tiles_of_two_warps(const float* x, float* y, int n) {
-    halves_of_a_block<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(tiles_of_two_warps, halves_of_a_block<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // Each block keeps its part in shared memory while it reads the others' and writes there.
 __global__ void neighbours(const float* x, float* y, int n) {
@@ -314,9 +280,7 @@ __global__ void in_halves(const float* x, float* y, int n) {
     const int other = kThreads - 1 - t;
     if (i < n) y[i] = __half2float(a[other] + b[other].x) + __bfloat162float(c[other]);
 }
-extern "C" void half_types_in_shared_memory(const float* x, float* y, int n) {
-    in_halves<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(half_types_in_shared_memory, in_halves<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // All threads go past the barrier, or none does; some have returned before.
 __global__ void rounds(const float* x, float* y, int n, int skipped) {
@@ -336,9 +300,7 @@ __global__ void rounds(const float* x, float* y, int n, int skipped) {
         __syncthreads();
     }
 }
-extern "C" void continue_of_all_threads(const float* x, float* y, int n) {
-    rounds<<<1, kThreads>>>(x, y, n, 2);
-}
+EXPORT(continue_of_all_threads, rounds<<<1, kThreads>>>(x, y, n, 2))
 
 // The other half of an array that is aligned to twice its size.
 __global__ void halves(const float* x, float* y, int n) {
@@ -349,9 +311,7 @@ __global__ void halves(const float* x, float* y, int n) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at ^ 0x2000u), "f"(value) : "memory");
     if (i < n) y[i] = tile[2048 + threadIdx.x];
 }
-extern "C" void other_half_of_an_aligned_array(const float* x, float* y, int n) {
-    halves<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(other_half_of_an_aligned_array, halves<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // All threads come to the barrier of one round, and skip it in the others; the last have one less.
 __global__ void barrier_of_round(const float* x, float* y, int n, int wanted) {

@@ -6,6 +6,7 @@
 #include <cuda/barrier>
 #include <cuda/pipeline>
 #include "asynchronous.cuh"
+#include "export.cuh"
 
 namespace cg = cooperative_groups;
 
@@ -32,10 +33,10 @@ __global__ void ring(const float* x, float* y) {
     }
     y[t] = sum;
 }
-extern "C" void ring_of_2(const float* x, float* y, int) { ring<2, true><<<1, copiers>>>(x, y); }
-extern "C" void ring_of_3(const float* x, float* y, int) { ring<3, true><<<1, copiers>>>(x, y); }
-extern "C" void ring_of_4(const float* x, float* y, int) { ring<4, true><<<1, copiers>>>(x, y); }
-extern "C" void ring_of_5(const float* x, float* y, int) { ring<5, true><<<1, copiers>>>(x, y); }
+EXPORT(ring_of_2, ring<2, true><<<1, copiers>>>(x, y))
+EXPORT(ring_of_3, ring<3, true><<<1, copiers>>>(x, y))
+EXPORT(ring_of_4, ring<4, true><<<1, copiers>>>(x, y))
+EXPORT(ring_of_5, ring<5, true><<<1, copiers>>>(x, y))
 
 __global__ void words(const float* x, float* y, int n) {
     __shared__ float s[1024];
@@ -45,7 +46,7 @@ __global__ void words(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += 128) y[i] = s[n - 1 - i];
 }
-extern "C" void words_one_by_one(const float* x, float* y, int n) { words<<<1, 128>>>(x, y, n); }
+EXPORT(words_one_by_one, words<<<1, 128>>>(x, y, n))
 
 __global__ void halves(const float* x, float* y) {
     __shared__ alignas(16) __half s[2][copiers][8];
@@ -58,7 +59,7 @@ __global__ void halves(const float* x, float* y) {
         y[t] = float(s[k % 2][copiers - 1 - t][k]);
     }
 }
-extern "C" void tails_of_halves(const float* x, float* y, int) { halves<<<1, copiers>>>(x, y); }
+EXPORT(tails_of_halves, halves<<<1, copiers>>>(x, y))
 
 __global__ void of_group(const float* x, float* y, int n) {
     __shared__ alignas(16) float s[2][256];
@@ -77,7 +78,7 @@ __global__ void of_group(const float* x, float* y, int n) {
     }
     y[threadIdx.x] = sum;
 }
-extern "C" void copies_of_a_group(const float* x, float* y, int n) { of_group<<<1, 64>>>(x, y, n); }
+EXPORT(copies_of_a_group, of_group<<<1, 64>>>(x, y, n))
 
 __global__ void at_mbarrier(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -90,9 +91,7 @@ __global__ void at_mbarrier(const float* x, float* y) {
     wait_phase(&full, 0);
     y[t] = s[stage - 1 - t];
 }
-extern "C" void copies_that_arrive(const float* x, float* y, int) {
-    at_mbarrier<<<1, copiers>>>(x, y);
-}
+EXPORT(copies_that_arrive, at_mbarrier<<<1, copiers>>>(x, y))
 
 // ---- libcu++
 
@@ -116,8 +115,8 @@ __global__ void pipelines(const float* x, float* y) {
     }
     y[threadIdx.x] = sum;
 }
-extern "C" void pipeline_of_2(const float* x, float* y, int) { pipelines<2><<<1, stage>>>(x, y); }
-extern "C" void pipeline_of_4(const float* x, float* y, int) { pipelines<4><<<1, stage>>>(x, y); }
+EXPORT(pipeline_of_2, pipelines<2><<<1, stage>>>(x, y))
+EXPORT(pipeline_of_4, pipelines<4><<<1, stage>>>(x, y))
 
 __global__ void barrier_copies(const float* x, float* y) {
     __shared__ alignas(16) float s[stage];
@@ -134,9 +133,7 @@ __global__ void barrier_copies(const float* x, float* y) {
     }
     y[threadIdx.x] = sum;
 }
-extern "C" void copies_at_a_barrier(const float* x, float* y, int) {
-    barrier_copies<<<1, stage>>>(x, y);
-}
+EXPORT(copies_at_a_barrier, barrier_copies<<<1, stage>>>(x, y))
 
 // ---- Copies in bulk
 
@@ -173,15 +170,9 @@ __global__ void bulk_ring(const float* x, float* y) {
     }
     y[t] = sum;
 }
-extern "C" void bulk_ring_of_2(const float* x, float* y, int) {
-    bulk_ring<2><<<1, threads>>>(x, y);
-}
-extern "C" void bulk_ring_of_3(const float* x, float* y, int) {
-    bulk_ring<3><<<1, threads>>>(x, y);
-}
-extern "C" void bulk_ring_of_5(const float* x, float* y, int) {
-    bulk_ring<5><<<1, threads>>>(x, y);
-}
+EXPORT(bulk_ring_of_2, bulk_ring<2><<<1, threads>>>(x, y))
+EXPORT(bulk_ring_of_3, bulk_ring<3><<<1, threads>>>(x, y))
+EXPORT(bulk_ring_of_5, bulk_ring<5><<<1, threads>>>(x, y))
 
 // A warp produces, another consumes.
 template <int stages>
@@ -204,7 +195,7 @@ __global__ void warps(const float* x, float* y) {
         y[t - 32] = sum;
     }
 }
-extern "C" void a_warp_produces(const float* x, float* y, int) { warps<3><<<1, threads>>>(x, y); }
+EXPORT(a_warp_produces, warps<3><<<1, threads>>>(x, y))
 
 __global__ void bulk_stores(const float* x, float* y) {
     __shared__ alignas(128) float s[2][count];
@@ -222,9 +213,7 @@ __global__ void bulk_stores(const float* x, float* y) {
     }
     if (t == 0) wait_until_written<0>();
 }
-extern "C" void stores_by_groups(const float* x, float* y, int) {
-    bulk_stores<<<1, threads>>>(x, y);
-}
+EXPORT(stores_by_groups, bulk_stores<<<1, threads>>>(x, y))
 
 // The one that stores fences after the barrier, for what all have written.
 __global__ void one_fence(const float* x, float* y) {
@@ -239,9 +228,7 @@ __global__ void one_fence(const float* x, float* y) {
         wait_until_written<0>();
     }
 }
-extern "C" void the_issuer_fences(const float* x, float* y, int) {
-    one_fence<<<1, threads>>>(x, y);
-}
+EXPORT(the_issuer_fences, one_fence<<<1, threads>>>(x, y))
 
 __global__ void bulk_sums(const float* x, float* y) {
     __shared__ alignas(128) float s[count];
@@ -275,7 +262,7 @@ __global__ void through(const float* x, float* y) {
     }
     wait_until_written<0>();
 }
-extern "C" void in_and_out(const float* x, float* y, int) { through<<<1, threads>>>(x, y); }
+EXPORT(in_and_out, through<<<1, threads>>>(x, y))
 
 // ---- Tensors
 
@@ -297,21 +284,11 @@ __global__ void boxes(const __grid_constant__ CUtensorMap map, float* y, int col
         y[i] = *reinterpret_cast<float*>(s + at);
     }
 }
-extern "C" void boxes_unswizzled(const float* x, float* y, int) {
-    boxes<0><<<1, threads>>>(map_of(x, 16, 32, 8, 32), y, 32);
-}
-extern "C" void boxes_swizzled_by_128(const float* x, float* y, int) {
-    boxes<128><<<1, threads>>>(map_of(x, 16, 32, 8, 32, 128), y, 32);
-}
-extern "C" void boxes_swizzled_by_64(const float* x, float* y, int) {
-    boxes<64><<<1, threads>>>(map_of(x, 16, 16, 8, 16, 64), y, 16);
-}
-extern "C" void boxes_swizzled_by_32(const float* x, float* y, int) {
-    boxes<32><<<1, threads>>>(map_of(x, 16, 8, 8, 8, 32), y, 8);
-}
-extern "C" void boxes_partly_outside(const float* x, float* y, int) {
-    boxes<0><<<1, threads>>>(map_of(x, 5, 24, 8, 32), y, 32);
-}
+EXPORT(boxes_unswizzled, boxes<0><<<1, threads>>>(map_of(x, 16, 32, 8, 32), y, 32))
+EXPORT(boxes_swizzled_by_128, boxes<128><<<1, threads>>>(map_of(x, 16, 32, 8, 32, 128), y, 32))
+EXPORT(boxes_swizzled_by_64, boxes<64><<<1, threads>>>(map_of(x, 16, 16, 8, 16, 64), y, 16))
+EXPORT(boxes_swizzled_by_32, boxes<32><<<1, threads>>>(map_of(x, 16, 8, 8, 8, 32), y, 8))
+EXPORT(boxes_partly_outside, boxes<0><<<1, threads>>>(map_of(x, 5, 24, 8, 32), y, 32))
 
 __global__ void copied_boxes(const __grid_constant__ CUtensorMap from,
                              const __grid_constant__ CUtensorMap to) {
@@ -334,9 +311,8 @@ __global__ void copied_boxes(const __grid_constant__ CUtensorMap from,
         wait_until_read<0>();
     }
 }
-extern "C" void boxes_in_and_out(const float* x, float* y, int) {
-    copied_boxes<<<1, threads>>>(map_of(x, 16, 32, 8, 32, 128), map_of(y, 16, 32, 8, 32, 128));
-}
+EXPORT(boxes_in_and_out,
+       copied_boxes<<<1, threads>>>(map_of(x, 16, 32, 8, 32, 128), map_of(y, 16, 32, 8, 32, 128)))
 
 // ---- Clusters
 
@@ -348,7 +324,7 @@ __global__ void __cluster_dims__(2) exchanged(const float* x, float* y) {
     y[threads * blockIdx.x + t] = load_from(in_block(&s[threads - 1 - t], other));
     sync_cluster();
 }
-extern "C" void blocks_exchange(const float* x, float* y, int) { exchanged<<<4, threads>>>(x, y); }
+EXPORT(blocks_exchange, exchanged<<<4, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) sent(const float* x, float* y) {
     __shared__ alignas(16) float s[threads];
@@ -365,7 +341,7 @@ __global__ void __cluster_dims__(2) sent(const float* x, float* y) {
     y[threads * blockIdx.x + t] = s[t];
     sync_cluster();
 }
-extern "C" void blocks_send(const float* x, float* y, int) { sent<<<4, threads>>>(x, y); }
+EXPORT(blocks_send, sent<<<4, threads>>>(x, y))
 
 // Warps send their sums to both blocks. Who has those of all warps knows that all have read what
 // was sent before those.
@@ -394,7 +370,7 @@ __global__ void __cluster_dims__(2) rounds(const float* x, float* y) {
     if (i < 1000) y[i] = sum;
     sync_cluster();
 }
-extern "C" void warps_send_sums(const float* x, float* y, int) { rounds<<<2, 1024>>>(x, y); }
+EXPORT(warps_send_sums, rounds<<<2, 1024>>>(x, y))
 
 // Each of two blocks loads half of what both need.
 __global__ void __cluster_dims__(2) shared_loads(const float* x, float* y) {
@@ -427,9 +403,7 @@ __global__ void __cluster_dims__(2) shared_loads(const float* x, float* y) {
     y[threads * blockIdx.x + t] = sum;
     sync_cluster();
 }
-extern "C" void blocks_share_loads(const float* x, float* y, int) {
-    shared_loads<<<2, threads>>>(x, y);
-}
+EXPORT(blocks_share_loads, shared_loads<<<2, threads>>>(x, y))
 
 // ---- Named barriers
 
@@ -452,7 +426,7 @@ __global__ void named(const float* x, float* y) {
         y[t - 32] = sum;
     }
 }
-extern "C" void named_barriers(const float* x, float* y, int) { named<<<1, threads>>>(x, y); }
+EXPORT(named_barriers, named<<<1, threads>>>(x, y))
 
 // ---- Products
 
@@ -485,7 +459,7 @@ __global__ void product(const float* x, float* y) {
     }
     y[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
 }
-extern "C" void products(const float* x, float* y, int) { product<<<1, 128>>>(x, y); }
+EXPORT(products, product<<<1, 128>>>(x, y))
 
 __global__ void of_registers(const float* x, float* y) {
     __shared__ alignas(128) Matrices m;
@@ -503,9 +477,7 @@ __global__ void of_registers(const float* x, float* y) {
     }
     y[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
 }
-extern "C" void products_of_registers(const float* x, float* y, int) {
-    of_registers<<<1, 128>>>(x, y);
-}
+EXPORT(products_of_registers, of_registers<<<1, 128>>>(x, y))
 
 // A warp loads tiles with a swizzle of 128 bytes, a warpgroup multiplies them: 4 steps of k a tile.
 __global__ void tiles(const __grid_constant__ CUtensorMap map_a,
@@ -543,9 +515,9 @@ __global__ void tiles(const __grid_constant__ CUtensorMap map_a,
     wait_for_products<0>();
     y[t] = d[0] + d[1] + d[2] + d[3];
 }
-extern "C" void a_warp_loads_and_a_warpgroup_multiplies(const float* x, float* y, int) {
-    tiles<<<1, 160>>>(map_of(x, 30, 64, 64, 64, 128, true), map_of(x, 30, 64, 8, 64, 128, true), y);
-}
+EXPORT(a_warp_loads_and_a_warpgroup_multiplies,
+       tiles<<<1, 160>>>(map_of(x, 30, 64, 64, 64, 128, true), map_of(x, 30, 64, 8, 64, 128, true),
+                         y))
 
 // Two warpgroups take turns: one multiplies while the other works with its result.
 __global__ void turns(const float* x, float* y) {
@@ -566,7 +538,7 @@ __global__ void turns(const float* x, float* y) {
     }
     y[t] = d[0] + d[1] + d[2] + d[3];
 }
-extern "C" void warpgroups_take_turns(const float* x, float* y, int) { turns<<<1, 256>>>(x, y); }
+EXPORT(warpgroups_take_turns, turns<<<1, 256>>>(x, y))
 
 // ---- Attention by mma.sync: a warp, 16 queries, keys in pieces of 8, copies two pieces ahead
 
@@ -612,7 +584,7 @@ __global__ void attention(const float* x, float* y) {
     }
     y[t] = sum;
 }
-extern "C" void attention_by_a_warp(const float* x, float* y, int) { attention<<<1, 32>>>(x, y); }
+EXPORT(attention_by_a_warp, attention<<<1, 32>>>(x, y))
 
 // ---- Two warps take the steps of a ring in turn. Each meets a stage in every round, or waits for
 // those of the other, too, or comes after them.
@@ -641,15 +613,9 @@ __global__ void in_turn(const float* x, float* y) {
     }
     if (t < 64) y[t] = sum;
 }
-extern "C" void stages_of_two_in_turn(const float* x, float* y, int) {
-    in_turn<4, Turns::Even><<<1, 96>>>(x, y);
-}
-extern "C" void both_wait_for_each_step(const float* x, float* y, int) {
-    in_turn<3, Turns::AllWaited><<<1, 96>>>(x, y);
-}
-extern "C" void steps_come_one_after_the_other(const float* x, float* y, int) {
-    in_turn<3, Turns::Ordered><<<1, 96>>>(x, y);
-}
+EXPORT(stages_of_two_in_turn, in_turn<4, Turns::Even><<<1, 96>>>(x, y))
+EXPORT(both_wait_for_each_step, in_turn<3, Turns::AllWaited><<<1, 96>>>(x, y))
+EXPORT(steps_come_one_after_the_other, in_turn<3, Turns::Ordered><<<1, 96>>>(x, y))
 
 __global__ void __cluster_dims__(2, 1, 1) pair_that_meets(const float* x, float* y) {
     __shared__ unsigned columns;
@@ -659,6 +625,4 @@ __global__ void __cluster_dims__(2, 1, 1) pair_that_meets(const float* x, float*
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
     if (threadIdx.x < 32) FREE_IN_PAIR(columns);
 }
-extern "C" void pair_meets_before_it_frees(const float* x, float* y, int) {
-    pair_that_meets<<<2, 128>>>(x, y);
-}
+EXPORT(pair_meets_before_it_frees, pair_that_meets<<<2, 128>>>(x, y))

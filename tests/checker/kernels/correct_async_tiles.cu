@@ -1,5 +1,6 @@
 // Correct kernels with boxes of one and three dimensions, and with products and attention by warps
 // that have tasks of their own: nothing is to be found.
+#include "export.cuh"
 #include "tiles.cuh"
 
 // ---- Boxes
@@ -32,9 +33,7 @@ __global__ void lines(const __grid_constant__ CUtensorMap from,
     }
     if (t == 0) wait_until_read<0>();
 }
-extern "C" void lines_in_and_out(const float* x, float* y, int) {
-    lines<<<1, threads>>>(map_of_lines(x), map_of_lines(y));
-}
+EXPORT(lines_in_and_out, lines<<<1, threads>>>(map_of_lines(x), map_of_lines(y)))
 
 // Each block has two planes, of which it turns the rows about, four at a time: the second four are
 // mostly outside, as the last block's second plane is.
@@ -62,9 +61,7 @@ __global__ void cubes(const __grid_constant__ CUtensorMap from,
         __syncthreads();
     }
 }
-extern "C" void cubes_in_and_out(const float* x, float* y, int) {
-    cubes<<<13, threads>>>(map_of_cubes(x), map_of_cubes(y));
-}
+EXPORT(cubes_in_and_out, cubes<<<13, threads>>>(map_of_cubes(x), map_of_cubes(y)))
 
 // ---- Products: a warp loads tiles, two warpgroups multiply them, of which one product is always
 // under way
@@ -197,9 +194,5 @@ __global__ void attention(const float* x, float* y) {
     wait_for_products<0>();
     y[t] = o[0] + o[1] + o[2] + o[3];
 }
-extern "C" void attention_by_a_warpgroup(const float* x, float* y, int) {
-    attention<false><<<1, 160>>>(x, y);
-}
-extern "C" void attention_through_memory(const float* x, float* y, int) {
-    attention<true><<<1, 160>>>(x, y);
-}
+EXPORT(attention_by_a_warpgroup, attention<false><<<1, 160>>>(x, y))
+EXPORT(attention_through_memory, attention<true><<<1, 160>>>(x, y))

@@ -2,6 +2,7 @@
 // nothing. Every function takes (const float* x, float* y, int n) with n = 1000.
 
 #include "collectives.cuh"
+#include "export.cuh"
 
 // ---- Scans and sorts of a block
 
@@ -16,12 +17,8 @@ __global__ void scans(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = value;
 }
-extern "C" void scan_of_a_block(const float* x, float* y, int n) {
-    scans<1><<<blocks_of(n), kThreads>>>(x, y, n);
-}
-extern "C" void scans_in_the_same_memory(const float* x, float* y, int n) {
-    scans<3><<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(scan_of_a_block, scans<1><<<blocks_of(n), kThreads>>>(x, y, n))
+EXPORT(scans_in_the_same_memory, scans<3><<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A step of a radix sort: of each warp a row of counters, of which a scan makes places.
 __global__ void radix_step(const float* x, float* y, int n, int shift) {
@@ -42,9 +39,7 @@ __global__ void radix_step(const float* x, float* y, int n, int shift) {
     __syncthreads();
     if (i < n) y[i] = __uint_as_float(keys[t]);
 }
-extern "C" void step_of_a_radix_sort(const float* x, float* y, int n) {
-    radix_step<<<blocks_of(n), kThreads>>>(x, y, n, 20);
-}
+EXPORT(step_of_a_radix_sort, radix_step<<<blocks_of(n), kThreads>>>(x, y, n, 20))
 
 // Keys change places within a warp by shuffles, and over warps through shared memory.
 __global__ void bitonic(const float* x, float* y, int n) {
@@ -68,9 +63,7 @@ __global__ void bitonic(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = mine;
 }
-extern "C" void bitonic_sort(const float* x, float* y, int n) {
-    bitonic<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(bitonic_sort, bitonic<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // ---- Tiles
 
@@ -94,9 +87,8 @@ __global__ void stencil(const float* x, float* y, int n) {
     const int i = (blockIdx.x * kSide + row) * kSide + column;
     if (i < n) y[i] = tile[1][row + 1][column + 1];
 }
-extern "C" void stencil_with_halo(const float* x, float* y, int n) {
-    stencil<<<(n + kSide * kSide - 1) / (kSide * kSide), dim3(kSide, kSide)>>>(x, y, n);
-}
+EXPORT(stencil_with_halo,
+       stencil<<<(n + kSide * kSide - 1) / (kSide * kSide), dim3(kSide, kSide)>>>(x, y, n))
 
 // C = A * B of 32 x 16 and 16 x 32 numbers: tiles of 8 of K, 4 x 4 of C in a thread's registers.
 __global__ void register_tiles(const float* x, float* y) {
@@ -121,9 +113,7 @@ __global__ void register_tiles(const float* x, float* y) {
             *reinterpret_cast<float4*>(&y[(row + r) * kRows + column]) =
                 make_float4(c[r][0], c[r][1], c[r][2], c[r][3]);
 }
-extern "C" void matmul_with_tiles_in_registers(const float* x, float* y, int) {
-    register_tiles<<<1, 64>>>(x, y);
-}
+EXPORT(matmul_with_tiles_in_registers, register_tiles<<<1, 64>>>(x, y))
 
 // ---- Blocks that meet, and blocks that look back
 

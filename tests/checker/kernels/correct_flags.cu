@@ -2,6 +2,7 @@
 // must find nothing. Every function takes (const float* x, float* y, int n) with n = 1000.
 
 #include <cuda/atomic>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -58,9 +59,7 @@ __global__ void greatest(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += kThreads) y[i] = most;
 }
-extern "C" void maximum_by_cas(const float* x, float* y, int n) {
-    greatest<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(maximum_by_cas, greatest<<<1, kThreads>>>(x, y, n))
 
 struct Node {
     Node* next;
@@ -345,6 +344,4 @@ __global__ void within_a_block(const float* x, float* y, int n) {
         for (int i = lane; i < n; i += kWarp) y[i] = total;
     }
 }
-extern "C" void last_warp_of_a_block(const float* x, float* y, int n) {
-    within_a_block<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(last_warp_of_a_block, within_a_block<<<1, kThreads>>>(x, y, n))

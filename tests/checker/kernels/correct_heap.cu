@@ -2,6 +2,7 @@
 // float* y, int n) with n = 1000.
 
 #include <stdlib.h>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 
@@ -27,9 +28,7 @@ __global__ void lists(const float* x, float* y, int n) {
     }
     y[i] = sum;
 }
-extern "C" void a_list_of_new_nodes(const float* x, float* y, int n) {
-    lists<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(a_list_of_new_nodes, lists<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // One thread takes memory for its block (as in the programming guide).
 __global__ void for_the_block(const float* x, float* y, int n) {
@@ -43,9 +42,7 @@ __global__ void for_the_block(const float* x, float* y, int n) {
     __syncthreads();
     if (t == 0) free(data);
 }
-extern "C" void memory_of_a_block(const float* x, float* y, int n) {
-    for_the_block<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(memory_of_a_block, for_the_block<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Memory that a launch takes and the next two use.
 __device__ float* kept;

@@ -3,6 +3,7 @@
 #include <cub/block/block_reduce.cuh>
 #include <cuda/atomic>
 #include <cuda/pipeline>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -28,9 +29,7 @@ __global__ void stages(const float* x, float* y, int n) {
         }
     }
 }
-extern "C" void pipeline_of_stages(const float* x, float* y, int n) {
-    stages<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(pipeline_of_stages, stages<<<1, kThreads>>>(x, y, n))
 
 // One lane arrives for its warp, and one waits for it.
 __global__ void lanes_that_arrive(const float* x, float* y, int n) {
@@ -45,9 +44,7 @@ __global__ void lanes_that_arrive(const float* x, float* y, int n) {
     __syncwarp();
     y[t] = tile[kThreads - 1 - t];
 }
-extern "C" void barrier_of_warps(const float* x, float* y, int n) {
-    lanes_that_arrive<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_of_warps, lanes_that_arrive<<<1, kThreads>>>(x, y, n))
 
 // A flag is handed over by release and acquire, and the last block adds what the others left.
 __device__ float partial[8];
@@ -67,6 +64,4 @@ __global__ void last_block_adds(const float* x, float* y, int n) {
     if (threadIdx.x < gridDim.x) y[threadIdx.x] = partial[threadIdx.x];
     if (threadIdx.x == 0) blocks_done.store(0, cuda::memory_order_relaxed);
 }
-extern "C" void atomic_of_the_last_block(const float* x, float* y, int n) {
-    last_block_adds<<<8, kThreads>>>(x, y, n);
-}
+EXPORT(atomic_of_the_last_block, last_block_adds<<<8, kThreads>>>(x, y, n))

@@ -1,35 +1,21 @@
 // Scale factors where products read them, and in time.
+#include "export.cuh"
 #include "tensor_order.cuh"
 
 __global__ void scales_of_their_own_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales + 128);
         for (int i = 0; i < 4; i++) SCALED(MXFP8, columns, ids(i), of_a, of_b);
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_of_their_own(const float* x, float* y, int) {
-    scales_of_their_own_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_of_their_own, scales_of_their_own_kernel<<<1, threads>>>(x, y))
 
 __global__ void vectors_of_2_and_4_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         SCALED(MXFP4, columns, of_4_bits, of_a, of_b);
@@ -38,22 +24,12 @@ __global__ void vectors_of_2_and_4_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void vectors_of_2_and_4(const float* x, float* y, int) {
-    vectors_of_2_and_4_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(vectors_of_2_and_4, vectors_of_2_and_4_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_of_160_columns_kernel(const float* x, float* y) {
-    BEGIN(256)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(256)
     const unsigned of_160_columns = scaled & ~(63 << 17) | 160 / 8 << 17;
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales), copy_scales(of_b + 4, scales);
@@ -61,22 +37,12 @@ __global__ void scales_of_160_columns_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 256);
+    END(256)
 }
-extern "C" void scales_of_160_columns(const float* x, float* y, int) {
-    scales_of_160_columns_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_of_160_columns, scales_of_160_columns_kernel<<<1, threads>>>(x, y))
 
 __global__ void a_copy_waited_for_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 32)
         copy_scales(of_a, scales), copy_scales(of_b, scales), commit_to(&barrier);
     if (threadIdx.x == 0) {
@@ -87,22 +53,12 @@ __global__ void a_copy_waited_for_kernel(const float* x, float* y) {
     }
     wait_at(&barrier, 0);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void a_copy_waited_for(const float* x, float* y, int) {
-    a_copy_waited_for_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(a_copy_waited_for, a_copy_waited_for_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_in_turns_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     for (int i = 0; i < 4; i++) {
         if (threadIdx.x == 0) {
             copy_scales(of_a, scales), copy_scales(of_b, scales);
@@ -114,22 +70,12 @@ __global__ void scales_in_turns_kernel(const float* x, float* y) {
         fence_proxy();
         __syncthreads();
     }
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_in_turns(const float* x, float* y, int) {
-    scales_in_turns_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_in_turns, scales_in_turns_kernel<<<1, threads>>>(x, y))
 
 __global__ void replicated_in_shared_memory_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         COPY("128x128b", 8, of_a, scales);
         copy_scales(of_b, scales);
@@ -137,22 +83,13 @@ __global__ void replicated_in_shared_memory_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void replicated_in_shared_memory(const float* x, float* y, int) {
-    replicated_in_shared_memory_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(replicated_in_shared_memory, replicated_in_shared_memory_kernel<<<1, threads>>>(x, y))
 
 __global__ void where_an_accumulator_was_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns, of_b = columns + 4;
+    BEGIN_WITH_SCALES(64)
+    of_a = columns, of_b = columns + 4;
     if (threadIdx.x == 0) {
         multiply(columns, tile);
         copy_scales(of_a, scales), copy_scales(of_b, scales);
@@ -160,14 +97,9 @@ __global__ void where_an_accumulator_was_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void where_an_accumulator_was(const float* x, float* y, int) {
-    where_an_accumulator_was_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(where_an_accumulator_was, where_an_accumulator_was_kernel<<<1, threads>>>(x, y))
 
 __global__ void halves_of_64_rows_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -177,11 +109,6 @@ __global__ void halves_of_64_rows_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void halves_of_64_rows(const float* x, float* y, int) {
-    halves_of_64_rows_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(halves_of_64_rows, halves_of_64_rows_kernel<<<1, threads>>>(x, y))

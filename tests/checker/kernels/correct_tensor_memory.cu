@@ -1,4 +1,5 @@
 // Tensor memory as it should be used.
+#include "export.cuh"
 #include "tensor_memory.cuh"
 
 __global__ void one_product_kernel(float* y) {
@@ -13,9 +14,7 @@ __global__ void one_product_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void one_product(const float* x, float* y, int) {
-    one_product_kernel<<<1, threads>>>(y);
-}
+EXPORT(one_product, one_product_kernel<<<1, threads>>>(y))
 
 // While one accumulator is read, the next product writes the other.
 __global__ void two_accumulators_kernel(float* y) {
@@ -35,9 +34,7 @@ __global__ void two_accumulators_kernel(float* y) {
     }
     if (threadIdx.x < 32) deallocate(columns, 64);
 }
-extern "C" void two_accumulators(const float* x, float* y, int) {
-    two_accumulators_kernel<<<1, threads>>>(y);
-}
+EXPORT(two_accumulators, two_accumulators_kernel<<<1, threads>>>(y))
 
 // Products one after the other need no wait between them, and a store is waited for before.
 __global__ void chain_kernel(float* y) {
@@ -60,4 +57,4 @@ __global__ void chain_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void chain(const float* x, float* y, int) { chain_kernel<<<1, threads>>>(y); }
+EXPORT(chain, chain_kernel<<<1, threads>>>(y))

@@ -1,4 +1,5 @@
 // Tensor memory, pairs of blocks and launch control as they should be used.
+#include "export.cuh"
 #include "tensor_order.cuh"
 
 __global__ void fences_around_two_products_kernel(const float* x, float* y) {
@@ -12,14 +13,9 @@ __global__ void fences_around_two_products_kernel(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x == 0) after(), multiply(columns, tile), commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void fences_around_two_products(const float* x, float* y, int) {
-    fences_around_two_products_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(fences_around_two_products, fences_around_two_products_kernel<<<1, threads>>>(x, y))
 
 __global__ void stores_with_fences_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -29,14 +25,9 @@ __global__ void stores_with_fences_kernel(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x == 0) after(), multiply(columns, tile), commit_to(&barrier);
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void stores_with_fences(const float* x, float* y, int) {
-    stores_with_fences_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(stores_with_fences, stores_with_fences_kernel<<<1, threads>>>(x, y))
 
 __global__ void each_warp_its_own_lanes_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -44,14 +35,9 @@ __global__ void each_warp_its_own_lanes_kernel(const float* x, float* y) {
     stored();
     LOAD(word, columns);
     loaded();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void each_warp_its_own_lanes(const float* x, float* y, int) {
-    each_warp_its_own_lanes_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(each_warp_its_own_lanes, each_warp_its_own_lanes_kernel<<<1, threads>>>(x, y))
 
 __global__ void one_fence_for_two_loads_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -63,14 +49,9 @@ __global__ void one_fence_for_two_loads_kernel(const float* x, float* y) {
     LOAD(more, columns + 1);
     loaded();
     word += more;
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void one_fence_for_two_loads(const float* x, float* y, int) {
-    one_fence_for_two_loads_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(one_fence_for_two_loads, one_fence_for_two_loads_kernel<<<1, threads>>>(x, y))
 
 __global__ void one_warp_alone_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -81,14 +62,9 @@ __global__ void one_warp_alone_kernel(const float* x, float* y) {
         LOAD(word, columns);
         loaded();
     }
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void one_warp_alone(const float* x, float* y, int) {
-    one_warp_alone_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(one_warp_alone, one_warp_alone_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_stored_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -99,14 +75,9 @@ __global__ void scales_stored_kernel(const float* x, float* y) {
     if (threadIdx.x == 0)
         after(), multiply_scaled(columns, tile, columns + 32), commit_to(&barrier);
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_stored(const float* x, float* y, int) {
-    scales_stored_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_stored, scales_stored_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_arrived_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -120,14 +91,9 @@ __global__ void scales_arrived_kernel(const float* x, float* y) {
     }
     wait_at(&barrier, 0);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_arrived(const float* x, float* y, int) {
-    scales_arrived_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_arrived, scales_arrived_kernel<<<1, threads>>>(x, y))
 
 __global__ void allocated_twice_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -138,14 +104,9 @@ __global__ void allocated_twice_kernel(const float* x, float* y) {
         relinquish();
     }
     __syncthreads();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void allocated_twice(const float* x, float* y, int) {
-    allocated_twice_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(allocated_twice, allocated_twice_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_written_again_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -156,14 +117,9 @@ __global__ void tile_written_again_kernel(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_written_again(const float* x, float* y, int) {
-    tile_written_again_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_written_again, tile_written_again_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_arrived_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -175,14 +131,9 @@ __global__ void tile_arrived_kernel(const float* x, float* y) {
     }
     wait_at(&barrier, 0);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_arrived(const float* x, float* y, int) {
-    tile_arrived_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_arrived, tile_arrived_kernel<<<1, threads>>>(x, y))
 
 __global__ void two_tiles_in_turns_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -212,9 +163,7 @@ __global__ void two_tiles_in_turns_kernel(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void two_tiles_in_turns(const float* x, float* y, int) {
-    two_tiles_in_turns_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(two_tiles_in_turns, two_tiles_in_turns_kernel<<<1, threads>>>(x, y))
 
 __global__ void accumulators_side_by_side_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -225,14 +174,9 @@ __global__ void accumulators_side_by_side_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void accumulators_side_by_side(const float* x, float* y, int) {
-    accumulators_side_by_side_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(accumulators_side_by_side, accumulators_side_by_side_kernel<<<1, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2)
     a_pair_arrives_for_the_cluster_kernel(const float* x, float* y) {
@@ -249,9 +193,7 @@ __global__ void __cluster_dims__(2)
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void a_pair_arrives_for_the_cluster(const float* x, float* y, int) {
-    a_pair_arrives_for_the_cluster_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(a_pair_arrives_for_the_cluster, a_pair_arrives_for_the_cluster_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) a_pair_sees_both_halves_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -269,9 +211,7 @@ __global__ void __cluster_dims__(2) a_pair_sees_both_halves_kernel(const float* 
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void a_pair_sees_both_halves(const float* x, float* y, int) {
-    a_pair_sees_both_halves_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(a_pair_sees_both_halves, a_pair_sees_both_halves_kernel<<<2, threads>>>(x, y))
 
 __global__ void a_narrow_arrival_at_home_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -279,14 +219,9 @@ __global__ void a_narrow_arrival_at_home_kernel(const float* x, float* y) {
         asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(at(&barrier))
                      : "memory");
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void a_narrow_arrival_at_home(const float* x, float* y, int) {
-    a_narrow_arrival_at_home_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(a_narrow_arrival_at_home, a_narrow_arrival_at_home_kernel<<<1, threads>>>(x, y))
 
 __global__ void answers_one_after_the_other_kernel(const float* x, float* y) {
     BEGIN_CONTROL
@@ -299,6 +234,4 @@ __global__ void answers_one_after_the_other_kernel(const float* x, float* y) {
         __syncthreads();
     }
 }
-extern "C" void answers_one_after_the_other(const float* x, float* y, int) {
-    answers_one_after_the_other_kernel<<<4, threads>>>(x, y);
-}
+EXPORT(answers_one_after_the_other, answers_one_after_the_other_kernel<<<4, threads>>>(x, y))

@@ -1,4 +1,5 @@
 // Pairs of blocks (cta_group::2) and clusters of pairs as they should be.
+#include "export.cuh"
 #include "tensor_pairs.cuh"
 
 __global__ void __cluster_dims__(2) both_blocks_scales_awaited_kernel(const float* x, float* y) {
@@ -23,9 +24,7 @@ __global__ void __cluster_dims__(2) both_blocks_scales_awaited_kernel(const floa
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void both_blocks_scales_awaited(const float* x, float* y, int) {
-    both_blocks_scales_awaited_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(both_blocks_scales_awaited, both_blocks_scales_awaited_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(4)
     expects_of_its_pair_kernel(const __grid_constant__ CUtensorMap map, float* y) {
@@ -46,9 +45,7 @@ __global__ void __cluster_dims__(4)
     if (blockIdx.x < 2) y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void expects_of_its_pair(const float* x, float* y, int) {
-    expects_of_its_pair_kernel<<<4, threads>>>(map_of_lines(x), y);
-}
+EXPORT(expects_of_its_pair, expects_of_its_pair_kernel<<<4, threads>>>(map_of_lines(x), y))
 
 __global__ void __cluster_dims__(2) a_pair_with_scales_of_threads_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -70,6 +67,4 @@ __global__ void __cluster_dims__(2) a_pair_with_scales_of_threads_kernel(const f
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void a_pair_with_scales_of_threads(const float* x, float* y, int) {
-    a_pair_with_scales_of_threads_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(a_pair_with_scales_of_threads, a_pair_with_scales_of_threads_kernel<<<2, threads>>>(x, y))

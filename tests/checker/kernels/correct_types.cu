@@ -1,6 +1,8 @@
 // Kernels that use arrays, structures and pointers as one may, and look as if they did not: the
 // checker must find nothing. Every function takes (const float* x, float* y, int n) with n = 1000.
 
+#include "export.cuh"
+
 constexpr int kThreads = 128;
 
 inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
@@ -13,9 +15,7 @@ __global__ void from_row_0(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[7 - t / 16][15 - t % 16];
 }
-extern "C" void rows_taken_for_one(const float* x, float* y, int n) {
-    from_row_0<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(rows_taken_for_one, from_row_0<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void until_the_end(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];
@@ -26,9 +26,7 @@ __global__ void until_the_end(const float* x, float* y, int n) {
     for (const float *at = &tile[t], *end = &tile[kThreads]; at != end; at++) sum += *at;
     if (i < n) y[i] = sum;
 }
-extern "C" void pointer_past_the_end(const float* x, float* y, int n) {
-    until_the_end<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(pointer_past_the_end, until_the_end<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The array at the end is as long as there is room.
 struct List {
@@ -44,9 +42,8 @@ __global__ void open_end(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = list->values[list->count - 1 - t];
 }
-extern "C" void array_of_one_at_the_end(const float* x, float* y, int n) {
-    open_end<<<blocks_of(n), kThreads, (kThreads + 1) * sizeof(float)>>>(x, y, n);
-}
+EXPORT(array_of_one_at_the_end,
+       open_end<<<blocks_of(n), kThreads, (kThreads + 1) * sizeof(float)>>>(x, y, n))
 
 // Structures of 16 bytes at odd multiples of 8, where their type may stand.
 struct Found {
@@ -66,9 +63,7 @@ __global__ void best(const float* x, float* y, int n) {
     const Found other = best.found[kThreads - 1 - t];
     if (i < n) y[i] = other.value + other.index;
 }
-extern "C" void structures_that_want_eight(const float* x, float* y, int n) {
-    best<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(structures_that_want_eight, best<<<blocks_of(n), kThreads>>>(x, y, n))
 
 union Four {
     float4 vector;
@@ -82,6 +77,5 @@ __global__ void fours(const float4* x, float4* y, int count) {
     for (int k = 0; k < 4; k++) four.each[k] += k;
     y[i] = four.vector;
 }
-extern "C" void vectors_by_their_elements(const float* x, float* y, int n) {
-    fours<<<2, kThreads>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n / 4);
-}
+EXPORT(vectors_by_their_elements, fours<<<2, kThreads>>>(reinterpret_cast<const float4*>(x),
+                                                         reinterpret_cast<float4*>(y), n / 4))

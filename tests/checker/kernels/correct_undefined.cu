@@ -4,6 +4,7 @@
 
 #include <cuda_fp16.h>
 #include <stdio.h>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 
@@ -19,9 +20,7 @@ __global__ void masked(const float* x, float* y, int n) {
     for (int k = 0; k < 7; k++)
         if (first + k < n) y[first + k] = twice[k];
 }
-extern "C" void loaded_under_a_mask(const float* x, float* y, int n) {
-    masked<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(loaded_under_a_mask, masked<<<blocks_of(n), kThreads>>>(x, y, n))
 
 struct Padded {
     float value;
@@ -88,9 +87,7 @@ __global__ void warp_sums(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = lane == 0 ? v : 0;
 }
-extern "C" void sums_of_the_lower_lanes(const float* x, float* y, int n) {
-    warp_sums<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(sums_of_the_lower_lanes, warp_sums<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void neighbours(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -98,9 +95,7 @@ __global__ void neighbours(const float* x, float* y, int n) {
     const float v = x[i], next = __shfl_down_sync(0xffffffff, v, 1);
     y[i] = i + 1 < n && threadIdx.x % 32 != 31 ? next - v : 0;
 }
-extern "C" void neighbours_but_the_last(const float* x, float* y, int n) {
-    neighbours<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(neighbours_but_the_last, neighbours<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Half of each pair is set, and read, and used.
 __global__ void halves_of_pairs(const float* x, float* y, int n) {
@@ -112,9 +107,7 @@ __global__ void halves_of_pairs(const float* x, float* y, int n) {
     const float both = other.x + other.y;
     if (i < n) y[i] = t < 0 ? both : other.x;
 }
-extern "C" void half_of_each_pair_is_used(const float* x, float* y, int n) {
-    halves_of_pairs<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(half_of_each_pair_is_used, halves_of_pairs<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Which run differently each time: by the clock, by memory of their own, by what they print.
 __device__ unsigned tickets;
@@ -173,6 +166,4 @@ __global__ void early_returns(const float* x, float* y, int n) {
     y[i] = lane_below(x[i], threadIdx.x % 32);
     tell(tile + threadIdx.x % 40, x[i]);
 }
-extern "C" void some_return_early(const float* x, float* y, int n) {
-    early_returns<<<(n + 49) / 50, 64>>>(x, y, n);
-}
+EXPORT(some_return_early, early_returns<<<(n + 49) / 50, 64>>>(x, y, n))

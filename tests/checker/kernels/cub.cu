@@ -3,6 +3,7 @@
 // and what the checker says.
 
 #include <cub/cub.cuh>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 
@@ -18,9 +19,7 @@ __global__ void scan_twice(const float* x, float* y, int n) {
         before += all;
     }
 }
-extern "C" void scan_storage_again(const float* x, float* y, int n) {
-    scan_twice<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(scan_storage_again, scan_twice<<<1, kThreads>>>(x, y, n))
 
 __global__ void reduce_twice(const float* x, float* y, int n) {
     using Reduce = cub::BlockReduce<float, kThreads>;
@@ -31,6 +30,4 @@ __global__ void reduce_twice(const float* x, float* y, int n) {
         if (i < n) y[i] = sum;
     }
 }
-extern "C" void reduce_storage_again(const float* x, float* y, int n) {
-    reduce_twice<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(reduce_storage_again, reduce_twice<<<1, kThreads>>>(x, y, n))

@@ -2,6 +2,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/memcpy_async.h>
 #include <cooperative_groups/reduce.h>
+#include "export.cuh"
 
 namespace cg = cooperative_groups;
 
@@ -17,9 +18,7 @@ __global__ void half_waits(const float* x, float* y, int n) {
         for (int j = 128 + i; j < n; j += 128) y[j] = x[j];
 }
 
-extern "C" void half_a_block_waits(const float* x, float* y, int n) {
-    half_waits<<<1, 128>>>(x, y, n);
-}
+EXPORT(half_a_block_waits, half_waits<<<1, 128>>>(x, y, n))
 
 __global__ void too_early(const float* x, float* y, int n) {
     __shared__ float stage[1000];
@@ -30,9 +29,7 @@ __global__ void too_early(const float* x, float* y, int n) {
         y[i] = stage[i];  // BUG copy_is_not_waited_for: asynchronous race
 }
 
-extern "C" void copy_is_not_waited_for(const float* x, float* y, int n) {
-    too_early<<<1, 128>>>(x, y, n);
-}
+EXPORT(copy_is_not_waited_for, too_early<<<1, 128>>>(x, y, n))
 
 // A thread waits for its own copies; the others' need a barrier.
 __global__ void own_alone(const float* x, float* y, int n) {
@@ -45,9 +42,7 @@ __global__ void own_alone(const float* x, float* y, int n) {
         y[j] = stage[n - 1 - j];  // BUG copies_of_others: asynchronous race
 }
 
-extern "C" void copies_of_others(const float* x, float* y, int n) {
-    own_alone<<<1, 256>>>(x, y, n);
-}
+EXPORT(copies_of_others, own_alone<<<1, 256>>>(x, y, n))
 
 // The second barrier of the grid is missing: a block writes what another still reads.
 __global__ void one_barrier(const float* x, float* y, int n) {

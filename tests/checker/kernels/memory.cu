@@ -2,6 +2,8 @@
 // function takes (const float* x, float* y, int n) with n = 1000; a line that is wrong ends with
 // BUG, the function and what the checker must say of it there.
 
+#include "export.cuh"
+
 constexpr int kThreads = 128;
 
 inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
@@ -12,25 +14,19 @@ __global__ void copy_all(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     y[i] = x[i];  // BUG no_test_of_the_tail: out of bounds
 }
-extern "C" void no_test_of_the_tail(const float* x, float* y, int n) {
-    copy_all<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(no_test_of_the_tail, copy_all<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void copy_one_more(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i <= n) y[i] = 1;  // BUG off_by_one: out of bounds
 }
-extern "C" void off_by_one(const float* x, float* y, int n) {
-    copy_one_more<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(off_by_one, copy_one_more<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void difference(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i] - x[i - 1];  // BUG before_the_beginning: out of bounds
 }
-extern "C" void before_the_beginning(const float* x, float* y, int n) {
-    difference<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(before_the_beginning, difference<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // x as 25 rows of 40, read as if it were 40 rows of 25.
 __global__ void transpose(const float* x, float* y, int rows, int cols) {
@@ -39,18 +35,15 @@ __global__ void transpose(const float* x, float* y, int rows, int cols) {
     const int row = i / cols, col = i % cols;
     y[i] = x[row * rows + col];  // BUG wrong_stride: out of bounds
 }
-extern "C" void wrong_stride(const float* x, float* y, int n) {
-    transpose<<<blocks_of(n), kThreads>>>(x, y, n / 25, 25);
-}
+EXPORT(wrong_stride, transpose<<<blocks_of(n), kThreads>>>(x, y, n / 25, 25))
 
 __global__ void copy_fours(const float4* x, float4* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i <= n / 4) y[i] = x[i];  // BUG vector_over_the_tail: out of bounds
 }
-extern "C" void vector_over_the_tail(const float* x, float* y, int n) {
-    copy_fours<<<blocks_of(n / 4), kThreads>>>(
-        reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n);
-}
+EXPORT(vector_over_the_tail,
+       copy_fours<<<blocks_of(n / 4), kThreads>>>(reinterpret_cast<const float4*>(x),
+                                                  reinterpret_cast<float4*>(y), n))
 
 __global__ void past_new_memory(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -60,9 +53,7 @@ __global__ void past_new_memory(const float* x, float* y, int n) {
     y[i] = own[i % 4 + 1];  // BUG new_array_too_small: out of bounds
     delete[] own;
 }
-extern "C" void new_array_too_small(const float* x, float* y, int n) {
-    past_new_memory<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(new_array_too_small, past_new_memory<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void after_free(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -72,9 +63,7 @@ __global__ void after_free(const float* x, float* y, int n) {
     free(own);
     y[i] = *own;  // BUG memory_given_back: out of bounds
 }
-extern "C" void memory_given_back(const float* x, float* y, int n) {
-    after_free<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(memory_given_back, after_free<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void padded_tile(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];
@@ -83,9 +72,7 @@ __global__ void padded_tile(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[t + 1];
 }
-extern "C" void shared_array_too_small(const float* x, float* y, int n) {
-    padded_tile<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(shared_array_too_small, padded_tile<<<blocks_of(n), kThreads>>>(x, y, n))
 
 extern __shared__ float dynamic[];
 __global__ void dynamic_tile(const float* x, float* y, int n) {
@@ -94,9 +81,7 @@ __global__ void dynamic_tile(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = dynamic[t];
 }
-extern "C" void too_few_dynamic_bytes(const float* x, float* y, int n) {
-    dynamic_tile<<<blocks_of(n), kThreads, kThreads * 2>>>(x, y, n);
-}
+EXPORT(too_few_dynamic_bytes, dynamic_tile<<<blocks_of(n), kThreads, kThreads * 2>>>(x, y, n))
 
 // The left neighbour of thread 0 is no element of the tile.
 __global__ void left_halo(const float* x, float* y, int n) {
@@ -106,26 +91,21 @@ __global__ void left_halo(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[t] - tile[t - 1];  // BUG left_of_the_tile: out of bounds
 }
-extern "C" void left_of_the_tile(const float* x, float* y, int n) {
-    left_halo<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(left_of_the_tile, left_halo<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void copy_bytes(const float* x, float* y, int bytes) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < bytes) y[i] = x[i];  // BUG bytes_taken_for_elements: out of bounds
 }
-extern "C" void bytes_taken_for_elements(const float* x, float* y, int n) {
-    copy_bytes<<<blocks_of(2 * n), kThreads>>>(x, y, n * sizeof(float));
-}
+EXPORT(bytes_taken_for_elements,
+       copy_bytes<<<blocks_of(2 * n), kThreads>>>(x, y, n * sizeof(float)))
 
 // Rows of 30 columns: the last row has 10.
 __global__ void by_rows(const float* x, float* y, int rows, int cols) {
     const int col = threadIdx.x, row = blockIdx.x;
     if (row < rows && col < cols) y[row * cols + col] = 1;  // BUG last_row_not_full: out of bounds
 }
-extern "C" void last_row_not_full(const float* x, float* y, int n) {
-    by_rows<<<(n + 29) / 30, 32>>>(x, y, (n + 29) / 30, 30);
-}
+EXPORT(last_row_not_full, by_rows<<<(n + 29) / 30, 32>>>(x, y, (n + 29) / 30, 30))
 
 __global__ void gather(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -133,9 +113,7 @@ __global__ void gather(const float* x, float* y, int n) {
     const int from = int(x[i] * 100);
     y[i] = x[from];  // BUG index_may_be_negative: out of bounds
 }
-extern "C" void index_may_be_negative(const float* x, float* y, int n) {
-    gather<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(index_may_be_negative, gather<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // ---- uninitialised
 
@@ -164,9 +142,7 @@ __global__ void both_halos(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[t] + tile[t + 1] + tile[t + 2];  // BUG right_halo_missing: uninitialised
 }
-extern "C" void right_halo_missing(const float* x, float* y, int n) {
-    both_halos<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(right_halo_missing, both_halos<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void half_a_tile(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];
@@ -175,9 +151,7 @@ __global__ void half_a_tile(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[t];  // BUG half_a_tile_filled: uninitialised
 }
-extern "C" void half_a_tile_filled(const float* x, float* y, int n) {
-    half_a_tile<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(half_a_tile_filled, half_a_tile<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void counter(const float* x, float* y, int n) {
     __shared__ int positive;
@@ -187,9 +161,7 @@ __global__ void counter(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = positive;
 }
-extern "C" void counter_not_set_to_zero(const float* x, float* y, int n) {
-    counter<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(counter_not_set_to_zero, counter<<<1, kThreads>>>(x, y, n))
 
 // ---- unwritten
 
@@ -197,35 +169,28 @@ __global__ void whole_blocks(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i];  // BUG blocks_rounded_down: unwritten
 }
-extern "C" void blocks_rounded_down(const float* x, float* y, int n) {
-    whole_blocks<<<n / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(blocks_rounded_down, whole_blocks<<<n / kThreads, kThreads>>>(x, y, n))
 
 __global__ void whole_fours(const float4* x, float4* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n / 4) y[i] = x[i];  // BUG tail_of_the_vectors: unwritten
 }
-extern "C" void tail_of_the_vectors(const float* x, float* y, int n) {
-    whole_fours<<<blocks_of(n / 4), kThreads>>>(
-        reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n - 2);
-}
+EXPORT(tail_of_the_vectors,
+       whole_fours<<<blocks_of(n / 4), kThreads>>>(reinterpret_cast<const float4*>(x),
+                                                   reinterpret_cast<float4*>(y), n - 2))
 
 __global__ void two_apart(const float* x, float* y, int n) {
     for (int i = 2 * threadIdx.x; i < n; i += 2 * kThreads) {
         y[i] = x[i];  // BUG every_second_element: unwritten
     }
 }
-extern "C" void every_second_element(const float* x, float* y, int n) {
-    two_apart<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(every_second_element, two_apart<<<1, kThreads>>>(x, y, n))
 
 __global__ void skips_zero(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n && (x[i] < -0.5f || x[i] > 0.5f)) y[i] = x[i];  // BUG no_else: unwritten
 }
-extern "C" void no_else(const float* x, float* y, int n) {
-    skips_zero<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(no_else, skips_zero<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // ---- misaligned
 
@@ -236,9 +201,7 @@ __global__ void pairs(const float* x, float* y, int n) {
     const float2 pair = in[i];  // BUG odd_pairs: misaligned
     y[i] = pair.x + pair.y;
 }
-extern "C" void odd_pairs(const float* x, float* y, int n) {
-    pairs<<<blocks_of(n / 2), kThreads>>>(x, y, n);
-}
+EXPORT(odd_pairs, pairs<<<blocks_of(n / 2), kThreads>>>(x, y, n))
 
 // Floats, and then doubles, in one dynamic array: an odd number of floats shifts the doubles.
 __global__ void two_arrays(const float* x, float* y, int n) {
@@ -247,9 +210,8 @@ __global__ void two_arrays(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += kThreads) y[i] = doubles[i % kThreads];
 }
-extern "C" void doubles_after_odd_floats(const float* x, float* y, int n) {
-    two_arrays<<<1, kThreads, 33 * sizeof(float) + kThreads * sizeof(double)>>>(x, y, n);
-}
+EXPORT(doubles_after_odd_floats,
+       two_arrays<<<1, kThreads, 33 * sizeof(float) + kThreads * sizeof(double)>>>(x, y, n))
 
 __global__ void shifted_fours(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -257,9 +219,7 @@ __global__ void shifted_fours(const float* x, float* y, int n) {
     if (4 * i + 5 <= n)
         *four = make_float4(i, n, n, i);  // BUG vectors_from_element_one: misaligned
 }
-extern "C" void vectors_from_element_one(const float* x, float* y, int n) {
-    shifted_fours<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(vectors_from_element_one, shifted_fours<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The second array begins where the first one ends, or the other way round.
 __global__ void two_tiles(const float* x, float* y, int n) {
@@ -274,9 +234,7 @@ __global__ void two_tiles(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = x[i] + seen;
 }
-extern "C" void from_one_array_into_the_next(const float* x, float* y, int n) {
-    two_tiles<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(from_one_array_into_the_next, two_tiles<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void pairs_of_bytes(const float* x, float* y, int n) {
     __shared__ unsigned char bytes[8 * kThreads + 8];
@@ -287,9 +245,7 @@ __global__ void pairs_of_bytes(const float* x, float* y, int n) {
     const uint2 pair = pairs[t];  // BUG pair_of_bytes: misaligned
     if (i < n) y[i] = pair.x + pair.y + x[i];
 }
-extern "C" void pair_of_bytes(const float* x, float* y, int n) {
-    pairs_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(pair_of_bytes, pairs_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void word_of_bytes(const float* x, float* y, int n) {
     __shared__ unsigned char bytes[4 * kThreads + 4];
@@ -300,6 +256,4 @@ __global__ void word_of_bytes(const float* x, float* y, int n) {
     const int word = words[t];  // BUG word_at_an_odd_byte: misaligned
     if (i < n) y[i] = word + x[i];
 }
-extern "C" void word_at_an_odd_byte(const float* x, float* y, int n) {
-    word_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(word_at_an_odd_byte, word_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n))

@@ -3,6 +3,7 @@
 // int n) with n = 1000; a line that is wrong ends with BUG, the function and what the checker says.
 
 #include <cuda/atomic>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -47,9 +48,7 @@ __global__ void softmax(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = e / s[0];
 }
-extern "C" void sums_over_the_maximum(const float* x, float* y, int n) {
-    softmax<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(sums_over_the_maximum, softmax<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The last write before another warp's atomic is an atomic, too; the clear is still not ordered.
 __global__ void clear_and_add(const float* x, float* y, float* total, int n) {
@@ -73,9 +72,7 @@ __global__ void bins_of_warps(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = bins[i % 8];
 }
-extern "C" void bins_cleared_by_one_warp(const float* x, float* y, int n) {
-    bins_of_warps<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(bins_cleared_by_one_warp, bins_of_warps<<<1, kThreads>>>(x, y, n))
 
 // ---- Scopes
 
@@ -198,9 +195,7 @@ __global__ void volatile_tree(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = sums[0];
 }
-extern "C" void volatile_for_a_barrier(const float* x, float* y, int n) {
-    volatile_tree<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(volatile_for_a_barrier, volatile_tree<<<1, kThreads>>>(x, y, n))
 
 // Two of four warps have told that they are through with the tile, when it is filled anew.
 __global__ void two_of_four(const float* x, float* y, volatile int* through, int n) {

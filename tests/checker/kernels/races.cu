@@ -2,6 +2,7 @@
 // line that is wrong ends with BUG, the function and what the checker must say of it there.
 
 #include <cuda/barrier>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -13,9 +14,7 @@ __global__ void shift(const float* x, float* y, int n) {
     tile[t] = i < n ? x[i] : 0;
     if (i < n) y[i] = tile[(t + 1) % kThreads];  // BUG missing_barrier: race
 }
-extern "C" void missing_barrier(const float* x, float* y, int n) {
-    shift<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(missing_barrier, shift<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // A thread fills its place in the tile anew once it has its own neighbour's value; whoever wants
 // that place has only arrived.
@@ -31,9 +30,7 @@ __global__ void one_barrier(const float* x, float* y, int n) {
         if (first + t < n) y[first + t] = tile[(t + 1) % kThreads];
     }
 }
-extern "C" void barrier_of_one_phase(const float* x, float* y, int n) {
-    one_barrier<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_of_one_phase, one_barrier<<<1, kThreads>>>(x, y, n))
 
 // Between arrival and wait nobody knows what the others have done.
 __global__ void too_early(const float* x, float* y, int n) {
@@ -47,9 +44,7 @@ __global__ void too_early(const float* x, float* y, int n) {
     y[t] = tile[(t + 1) % kThreads];  // BUG read_before_the_wait: race
     filled.wait(std::move(token));
 }
-extern "C" void read_before_the_wait(const float* x, float* y, int n) {
-    too_early<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(read_before_the_wait, too_early<<<1, kThreads>>>(x, y, n))
 
 // The tree needs a barrier for each of its levels, not one for all.
 __global__ void tree(const float* x, float* y, int n) {
@@ -62,9 +57,7 @@ __global__ void tree(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = sums[t];
 }
-extern "C" void barrier_outside_the_loop(const float* x, float* y, int n) {
-    tree<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_outside_the_loop, tree<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // A tile is refilled while slower threads still read it.
 __global__ void tiles(const float* x, float* y, int n) {
@@ -77,9 +70,7 @@ __global__ void tiles(const float* x, float* y, int n) {
         if (i < n) y[i] = tile[kThreads - 1 - t];
     }
 }
-extern "C" void tile_refilled_too_early(const float* x, float* y, int n) {
-    tiles<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(tile_refilled_too_early, tiles<<<1, kThreads>>>(x, y, n))
 
 // Since Volta the lanes of a warp need __syncwarp, volatile or not.
 __global__ void warp_tail(const float* x, float* y, int n) {
@@ -92,9 +83,7 @@ __global__ void warp_tail(const float* x, float* y, int n) {
     }
     for (int i = t; i < n; i += kWarp) y[i] = x[i];
 }
-extern "C" void warp_without_syncwarp(const float* x, float* y, int n) {
-    warp_tail<<<1, kWarp>>>(x, y, n);
-}
+EXPORT(warp_without_syncwarp, warp_tail<<<1, kWarp>>>(x, y, n))
 
 // __syncwarp orders the lanes of one warp, and no more.
 __global__ void reverse_by_warps(const float* x, float* y, int n) {
@@ -104,9 +93,8 @@ __global__ void reverse_by_warps(const float* x, float* y, int n) {
     __syncwarp();
     if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG syncwarp_across_warps: race
 }
-extern "C" void syncwarp_across_warps(const float* x, float* y, int n) {
-    reverse_by_warps<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(syncwarp_across_warps,
+       reverse_by_warps<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // All blocks add to one number, as if they were alone.
 __global__ void sum_of_blocks(const float* x, float* y, int n) {
@@ -114,9 +102,7 @@ __global__ void sum_of_blocks(const float* x, float* y, int n) {
     __syncthreads();
     if (threadIdx.x == 0) y[0] += x[blockIdx.x];  // BUG blocks_add_without_atomics: race
 }
-extern "C" void blocks_add_without_atomics(const float* x, float* y, int n) {
-    sum_of_blocks<<<4, kThreads>>>(x, y, n);
-}
+EXPORT(blocks_add_without_atomics, sum_of_blocks<<<4, kThreads>>>(x, y, n))
 
 // A histogram without atomics: threads of one block meet in a bin.
 __global__ void histogram(const float* x, float* y, int n) {
@@ -129,9 +115,7 @@ __global__ void histogram(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = bins[i & 15];
 }
-extern "C" void histogram_without_atomics(const float* x, float* y, int n) {
-    histogram<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(histogram_without_atomics, histogram<<<1, kThreads>>>(x, y, n))
 
 // The counter is atomic for those who add, and not for the one who reads it.
 __global__ void count(const float* x, float* y, int n) {
@@ -145,9 +129,7 @@ __global__ void count(const float* x, float* y, int n) {
     }
     if (t == 0) y[0] = positive;  // BUG plain_read_of_a_counter: race
 }
-extern "C" void plain_read_of_a_counter(const float* x, float* y, int n) {
-    count<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(plain_read_of_a_counter, count<<<1, kThreads>>>(x, y, n))
 
 // The last block adds up what the others left, without a fence between their writes and the ticket.
 __device__ unsigned ticket;
@@ -164,9 +146,7 @@ __global__ void last_block(const float* x, float* y, int n) {
         y[0] = sum;
     }
 }
-extern "C" void ticket_without_a_fence(const float* x, float* y, int n) {
-    last_block<<<4, kThreads>>>(x, y, n);
-}
+EXPORT(ticket_without_a_fence, last_block<<<4, kThreads>>>(x, y, n))
 
 // In place, a neighbour may have been overwritten by another block.
 __global__ void smooth_in_place(const float* x, float* y, int n) {
@@ -175,9 +155,8 @@ __global__ void smooth_in_place(const float* x, float* y, int n) {
     __syncthreads();
     if (i + 1 < n) y[i] = (y[i] + y[i + 1]) / 2;  // BUG neighbour_of_another_block: race
 }
-extern "C" void neighbour_of_another_block(const float* x, float* y, int n) {
-    smooth_in_place<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(neighbour_of_another_block,
+       smooth_in_place<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // A fence orders one thread's own accesses, and waits for nobody.
 __global__ void fenced(const float* x, float* y, int n) {
@@ -187,9 +166,7 @@ __global__ void fenced(const float* x, float* y, int n) {
     __threadfence_block();
     if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG fence_for_a_barrier: race
 }
-extern "C" void fence_for_a_barrier(const float* x, float* y, int n) {
-    fenced<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(fence_for_a_barrier, fenced<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // Each half of the warp meets by itself, and then reads the other's elements.
 __global__ void halves(const float* x, float* y, int n) {
@@ -199,9 +176,7 @@ __global__ void halves(const float* x, float* y, int n) {
     __syncwarp(t < 16 ? 0x0000ffff : 0xffff0000);
     if (i < n) y[i] = tile[kWarp - 1 - t];  // BUG syncwarp_of_half_a_warp: race
 }
-extern "C" void syncwarp_of_half_a_warp(const float* x, float* y, int n) {
-    halves<<<(n + kWarp - 1) / kWarp, kWarp>>>(x, y, n);
-}
+EXPORT(syncwarp_of_half_a_warp, halves<<<(n + kWarp - 1) / kWarp, kWarp>>>(x, y, n))
 
 // The buffers were to be exchanged from turn to turn.
 __global__ void one_of_two(const float* x, float* y, int n) {
@@ -214,9 +189,7 @@ __global__ void one_of_two(const float* x, float* y, int n) {
         if (other < n) y[other] = tile[turn][kThreads - 1 - t];
     }
 }
-extern "C" void buffers_never_exchanged(const float* x, float* y, int n) {
-    one_of_two<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(buffers_never_exchanged, one_of_two<<<1, kThreads>>>(x, y, n))
 
 // Who is to leave the result behind?
 __global__ void all_write(const float* x, float* y, int n) {
@@ -224,9 +197,7 @@ __global__ void all_write(const float* x, float* y, int n) {
     if (i > 0 && i < n) y[i] = x[i];
     if (threadIdx.x < 4) y[0] = threadIdx.x;  // BUG four_write_one_element: race
 }
-extern "C" void four_write_one_element(const float* x, float* y, int n) {
-    all_write<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(four_write_one_element, all_write<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // Whoever finds a positive element says so. All say the same, which is no harm on any GPU, but the
 // checker leaves it to the reader.
@@ -239,9 +210,7 @@ __global__ void any_positive(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = found;
 }
-extern "C" void all_write_the_same(const float* x, float* y, int n) {
-    any_positive<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(all_write_the_same, any_positive<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // Most write the same, and one does not.
 __global__ void one_disagrees(const float* x, float* y, int n) {
@@ -249,9 +218,7 @@ __global__ void one_disagrees(const float* x, float* y, int n) {
     if (i > 0 && i < n) y[i] = x[i];
     if (i < n) y[0] = i == 700 ? 2 : 1;  // BUG most_write_the_same: race
 }
-extern "C" void most_write_the_same(const float* x, float* y, int n) {
-    one_disagrees<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(most_write_the_same, one_disagrees<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // The broadcast needs a barrier as the tree does.
 __global__ void told(const float* x, float* y, int n) {
@@ -260,9 +227,7 @@ __global__ void told(const float* x, float* y, int n) {
     if (t == 0) first = x[blockIdx.x];
     if (i < n) y[i] = first;  // BUG broadcast_without_a_barrier: race
 }
-extern "C" void broadcast_without_a_barrier(const float* x, float* y, int n) {
-    told<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(broadcast_without_a_barrier, told<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
 
 // A lock keeps others out, but without a fence they may read what was there before.
 __device__ int lock;
@@ -277,9 +242,7 @@ __global__ void locked(const float* x, float* y, int n) {
         atomicExch(&lock, 0);
     }
 }
-extern "C" void lock_without_a_fence(const float* x, float* y, int n) {
-    locked<<<4, kThreads>>>(x, y, n);
-}
+EXPORT(lock_without_a_fence, locked<<<4, kThreads>>>(x, y, n))
 
 // The sum is not used in the end, so a compiler drops the read; the source is wrong all the same.
 __global__ void unused_sum(const float* x, float* y, int n) {
@@ -292,6 +255,4 @@ __global__ void unused_sum(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = sums[kWarp - 1];
 }
-extern "C" void read_that_is_not_used(const float* x, float* y, int n) {
-    unused_sum<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
-}
+EXPORT(read_that_is_not_used, unused_sum<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))

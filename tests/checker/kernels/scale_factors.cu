@@ -1,4 +1,5 @@
 // Mistakes with the scale factors of products: where they are, and when they are there.
+#include "export.cuh"
 #include "tensor_order.cuh"
 
 __global__ void scales_never_written_kernel(const float* x, float* y) {
@@ -9,44 +10,24 @@ __global__ void scales_never_written_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_never_written(const float* x, float* y, int) {
-    scales_never_written_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_never_written, scales_never_written_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_of_b_forgotten_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales);
         SCALED(MXFP8, columns, scaled, of_a, of_b);  // BUG scales_of_b_forgotten: scale factors
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_of_b_forgotten(const float* x, float* y, int) {
-    scales_of_b_forgotten_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_of_b_forgotten, scales_of_b_forgotten_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_of_half_of_b_kernel(const float* x, float* y) {
-    BEGIN(256)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(256)
     const unsigned of_160_columns = scaled & ~(63 << 17) | 160 / 8 << 17;
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
@@ -56,14 +37,9 @@ __global__ void scales_of_half_of_b_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 256);
+    END(256)
 }
-extern "C" void scales_of_half_of_b(const float* x, float* y, int) {
-    scales_of_half_of_b_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_of_half_of_b, scales_of_half_of_b_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_in_one_quarter_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -79,22 +55,12 @@ __global__ void scales_in_one_quarter_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_in_one_quarter(const float* x, float* y, int) {
-    scales_in_one_quarter_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_in_one_quarter, scales_in_one_quarter_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_not_replicated_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     scales[threadIdx.x] = threadIdx.x;
     fence_proxy();
     __syncthreads();
@@ -105,14 +71,9 @@ __global__ void scales_not_replicated_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_not_replicated(const float* x, float* y, int) {
-    scales_not_replicated_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_not_replicated, scales_not_replicated_kernel<<<1, threads>>>(x, y))
 
 __global__ void each_warp_scales_its_own_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -128,44 +89,25 @@ __global__ void each_warp_scales_its_own_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void each_warp_scales_its_own(const float* x, float* y, int) {
-    each_warp_scales_its_own_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(each_warp_scales_its_own, each_warp_scales_its_own_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_in_the_accumulator_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 28, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
+    of_a = columns + 28;
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         SCALED(MXFP8, columns, scaled, of_a, of_b);  // BUG scales_in_the_accumulator: scale factors
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_in_the_accumulator(const float* x, float* y, int) {
-    scales_in_the_accumulator_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_in_the_accumulator, scales_in_the_accumulator_kernel<<<1, threads>>>(x, y))
 
 __global__ void an_accumulator_as_scales_kernel(const float* x, float* y) {
-    BEGIN(128)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(128)
     if (threadIdx.x == 0) {
         multiply(columns, tile);
         copy_scales(of_b, scales);
@@ -175,22 +117,12 @@ __global__ void an_accumulator_as_scales_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 128);
+    END(128)
 }
-extern "C" void an_accumulator_as_scales(const float* x, float* y, int) {
-    an_accumulator_as_scales_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(an_accumulator_as_scales, an_accumulator_as_scales_kernel<<<1, threads>>>(x, y))
 
 __global__ void id_within_a_vector_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         const unsigned shape = of_4_bits | 1 << 29;
@@ -198,22 +130,12 @@ __global__ void id_within_a_vector_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void id_within_a_vector(const float* x, float* y, int) {
-    id_within_a_vector_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(id_within_a_vector, id_within_a_vector_kernel<<<1, threads>>>(x, y))
 
 __global__ void id_past_a_vector_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         const unsigned shape = of_4_bits | 2 << 4;
@@ -221,22 +143,12 @@ __global__ void id_past_a_vector_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void id_past_a_vector(const float* x, float* y, int) {
-    id_past_a_vector_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(id_past_a_vector, id_past_a_vector_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_of_another_type_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         const unsigned shape = scaled & ~(1 << 23);
@@ -244,22 +156,12 @@ __global__ void scales_of_another_type_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_of_another_type(const float* x, float* y, int) {
-    scales_of_another_type_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_of_another_type, scales_of_another_type_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_from_lane_32_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         const unsigned first = of_a + (32 << 16);
@@ -267,22 +169,12 @@ __global__ void scales_from_lane_32_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_from_lane_32(const float* x, float* y, int) {
-    scales_from_lane_32_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_from_lane_32, scales_from_lane_32_kernel<<<1, threads>>>(x, y))
 
 __global__ void another_copies_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 32) copy_scales(of_a, scales), copy_scales(of_b, scales);
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -292,22 +184,12 @@ __global__ void another_copies_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 32) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void another_copies(const float* x, float* y, int) {
-    another_copies_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(another_copies, another_copies_kernel<<<1, threads>>>(x, y))
 
 __global__ void copied_under_a_product_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         SCALED(MXFP8, columns, scaled, of_a, of_b);
@@ -319,22 +201,12 @@ __global__ void copied_under_a_product_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 32) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void copied_under_a_product(const float* x, float* y, int) {
-    copied_under_a_product_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(copied_under_a_product, copied_under_a_product_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_overwritten_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         SCALED(MXFP8, columns, scaled, of_a, of_b);
@@ -343,22 +215,12 @@ __global__ void scales_overwritten_kernel(const float* x, float* y) {
     __syncthreads();
     scales[threadIdx.x] = 1;  // BUG scales_overwritten: asynchronous race
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_overwritten(const float* x, float* y, int) {
-    scales_overwritten_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_overwritten, scales_overwritten_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_copied_over_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         copy_scales(of_a, scales), copy_scales(of_b, scales);
         SCALED(MXFP8, columns, scaled, of_a, of_b);
@@ -368,22 +230,12 @@ __global__ void scales_copied_over_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 0) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_copied_over(const float* x, float* y, int) {
-    scales_copied_over_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_copied_over, scales_copied_over_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_in_another_proxy_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     scales[threadIdx.x] = 1;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -393,22 +245,12 @@ __global__ void scales_in_another_proxy_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_in_another_proxy(const float* x, float* y, int) {
-    scales_in_another_proxy_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_in_another_proxy, scales_in_another_proxy_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_read_twice_kernel(const float* x, float* y) {
-    BEGIN(64)
-    __shared__ alignas(128) unsigned scales[512];
-    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101;
-    fence_proxy();
-    __syncthreads();
-    const unsigned of_a = columns + 32, of_b = columns + 36;
+    BEGIN_WITH_SCALES(64)
     if (threadIdx.x == 0) {
         COPY("32x128b.warpx4", 0, of_a, scales);  // BUG scales_read_twice: note: matrix descriptor
         copy_scales(of_b, scales);
@@ -416,11 +258,6 @@ __global__ void scales_read_twice_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_read_twice(const float* x, float* y, int) {
-    scales_read_twice_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_read_twice, scales_read_twice_kernel<<<1, threads>>>(x, y))

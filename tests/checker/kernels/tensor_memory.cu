@@ -1,4 +1,5 @@
 // Mistakes with tensor memory.
+#include "export.cuh"
 #include "tensor_memory.cuh"
 
 __global__ void never_freed_kernel(float* y) {
@@ -7,9 +8,7 @@ __global__ void never_freed_kernel(float* y) {
     __syncthreads();
     y[threadIdx.x] = columns;
 }
-extern "C" void never_freed(const float* x, float* y, int) {
-    never_freed_kernel<<<1, threads>>>(y);
-}
+EXPORT(never_freed, never_freed_kernel<<<1, threads>>>(y))
 
 __global__ void read_before_the_wait_kernel(float* y) {
     BEGIN(32)
@@ -22,9 +21,7 @@ __global__ void read_before_the_wait_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void read_before_the_wait(const float* x, float* y, int) {
-    read_before_the_wait_kernel<<<1, threads>>>(y);
-}
+EXPORT(read_before_the_wait, read_before_the_wait_kernel<<<1, threads>>>(y))
 
 // The barrier of the first product says nothing of the second one.
 __global__ void read_after_the_first_kernel(float* y) {
@@ -44,9 +41,7 @@ __global__ void read_after_the_first_kernel(float* y) {
     wait_at(&barrier, 1);
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void read_after_the_first(const float* x, float* y, int) {
-    read_after_the_first_kernel<<<1, threads>>>(y);
-}
+EXPORT(read_after_the_first, read_after_the_first_kernel<<<1, threads>>>(y))
 
 // Accumulators that overlap: the second one begins within the first.
 __global__ void overlapping_accumulators_kernel(float* y) {
@@ -63,9 +58,7 @@ __global__ void overlapping_accumulators_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 64);
 }
-extern "C" void overlapping_accumulators(const float* x, float* y, int) {
-    overlapping_accumulators_kernel<<<1, threads>>>(y);
-}
+EXPORT(overlapping_accumulators, overlapping_accumulators_kernel<<<1, threads>>>(y))
 
 __global__ void loads_not_waited_for_kernel(float* y) {
     BEGIN(32)
@@ -84,9 +77,7 @@ __global__ void loads_not_waited_for_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void loads_not_waited_for(const float* x, float* y, int) {
-    loads_not_waited_for_kernel<<<1, threads>>>(y);
-}
+EXPORT(loads_not_waited_for, loads_not_waited_for_kernel<<<1, threads>>>(y))
 
 __global__ void freed_too_early_kernel(float* y) {
     BEGIN(32)
@@ -95,9 +86,7 @@ __global__ void freed_too_early_kernel(float* y) {
     if (threadIdx.x < 32) deallocate(columns, 32);  // BUG freed_too_early: tensor memory in use
     y[threadIdx.x] = word;
 }
-extern "C" void freed_too_early(const float* x, float* y, int) {
-    freed_too_early_kernel<<<1, threads>>>(y);
-}
+EXPORT(freed_too_early, freed_too_early_kernel<<<1, threads>>>(y))
 
 __global__ void written_under_a_product_kernel(float* y) {
     BEGIN(32)
@@ -110,6 +99,4 @@ __global__ void written_under_a_product_kernel(float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void written_under_a_product(const float* x, float* y, int) {
-    written_under_a_product_kernel<<<1, threads>>>(y);
-}
+EXPORT(written_under_a_product, written_under_a_product_kernel<<<1, threads>>>(y))

@@ -61,3 +61,9 @@ DEVICE void stored() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory
     fence_proxy();                                                 \
     __syncthreads();                                               \
     unsigned word = 0;
+// And what it ends with.
+#define END(count)                                \
+    y[blockIdx.x * threads + threadIdx.x] = word; \
+    before();                                     \
+    __syncthreads();                              \
+    if (threadIdx.x < 32) deallocate(columns, count);

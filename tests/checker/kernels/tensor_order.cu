@@ -1,4 +1,5 @@
 // Mistakes around tensor memory: fences, barriers, shared memory, pairs of blocks, launch control.
+#include "export.cuh"
 #include "tensor_order.cuh"
 
 __global__ void no_fence_after_the_product_kernel(const float* x, float* y) {
@@ -7,14 +8,9 @@ __global__ void no_fence_after_the_product_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     LOAD(word, columns);  // BUG no_fence_after_the_product: missing tcgen05 fence
     loaded();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void no_fence_after_the_product(const float* x, float* y, int) {
-    no_fence_after_the_product_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(no_fence_after_the_product, no_fence_after_the_product_kernel<<<1, threads>>>(x, y))
 
 __global__ void no_fence_before_the_barrier_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -30,14 +26,9 @@ __global__ void no_fence_before_the_barrier_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void no_fence_before_the_barrier(const float* x, float* y, int) {
-    no_fence_before_the_barrier_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(no_fence_before_the_barrier, no_fence_before_the_barrier_kernel<<<1, threads>>>(x, y))
 
 __global__ void no_fence_after_the_barrier_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -53,14 +44,9 @@ __global__ void no_fence_after_the_barrier_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void no_fence_after_the_barrier(const float* x, float* y, int) {
-    no_fence_after_the_barrier_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(no_fence_after_the_barrier, no_fence_after_the_barrier_kernel<<<1, threads>>>(x, y))
 
 __global__ void stores_without_a_fence_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -72,14 +58,9 @@ __global__ void stores_without_a_fence_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void stores_without_a_fence(const float* x, float* y, int) {
-    stores_without_a_fence_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(stores_without_a_fence, stores_without_a_fence_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_not_fenced_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -93,14 +74,9 @@ __global__ void scales_not_fenced_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_not_fenced(const float* x, float* y, int) {
-    scales_not_fenced_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_not_fenced, scales_not_fenced_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_not_stored_yet_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -115,14 +91,9 @@ __global__ void scales_not_stored_yet_kernel(const float* x, float* y) {
     }
     stored();
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_not_stored_yet(const float* x, float* y, int) {
-    scales_not_stored_yet_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_not_stored_yet, scales_not_stored_yet_kernel<<<1, threads>>>(x, y))
 
 __global__ void scales_not_arrived_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -136,14 +107,9 @@ __global__ void scales_not_arrived_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 0) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void scales_not_arrived(const float* x, float* y, int) {
-    scales_not_arrived_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(scales_not_arrived, scales_not_arrived_kernel<<<1, threads>>>(x, y))
 
 __global__ void freed_twice_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -152,22 +118,15 @@ __global__ void freed_twice_kernel(const float* x, float* y) {
     if (threadIdx.x < 32) DEALLOCATE(columns, 32);  // BUG freed_twice: tensor memory
     y[blockIdx.x * threads + threadIdx.x] = word;
 }
-extern "C" void freed_twice(const float* x, float* y, int) {
-    freed_twice_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(freed_twice, freed_twice_kernel<<<1, threads>>>(x, y))
 
 __global__ void never_allocated_kernel(const float* x, float* y) {
     BEGIN(32)
     LOAD(word, columns + 32);  // BUG never_allocated: tensor memory
     loaded();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void never_allocated(const float* x, float* y, int) {
-    never_allocated_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(never_allocated, never_allocated_kernel<<<1, threads>>>(x, y))
 
 __global__ void no_power_of_two_kernel(const float* x, float* y) {
     __shared__ unsigned columns;
@@ -175,9 +134,7 @@ __global__ void no_power_of_two_kernel(const float* x, float* y) {
     __syncthreads();
     y[threadIdx.x] = columns;
 }
-extern "C" void no_power_of_two(const float* x, float* y, int) {
-    no_power_of_two_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(no_power_of_two, no_power_of_two_kernel<<<1, threads>>>(x, y))
 
 __global__ void allocated_after_the_permit_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -185,14 +142,9 @@ __global__ void allocated_after_the_permit_kernel(const float* x, float* y) {
         relinquish();
         ALLOCATE(&columns, 32);  // BUG allocated_after_the_permit: tensor memory
     }
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void allocated_after_the_permit(const float* x, float* y, int) {
-    allocated_after_the_permit_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(allocated_after_the_permit, allocated_after_the_permit_kernel<<<1, threads>>>(x, y))
 
 __global__ void lanes_of_another_warp_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -201,14 +153,9 @@ __global__ void lanes_of_another_warp_kernel(const float* x, float* y) {
                  : "=r"(word)
                  : "r"(mine));  // BUG lanes_of_another_warp: tensor memory
     loaded();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void lanes_of_another_warp(const float* x, float* y, int) {
-    lanes_of_another_warp_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(lanes_of_another_warp, lanes_of_another_warp_kernel<<<1, threads>>>(x, y))
 
 __global__ void shape_that_is_none_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -222,9 +169,7 @@ __global__ void shape_that_is_none_kernel(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void shape_that_is_none(const float* x, float* y, int) {
-    shape_that_is_none_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(shape_that_is_none, shape_that_is_none_kernel<<<1, threads>>>(x, y))
 
 __global__ void rows_read_twice_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -234,14 +179,9 @@ __global__ void rows_read_twice_kernel(const float* x, float* y) {
     if (threadIdx.x == 0) commit_to(&barrier);
     wait_at(&barrier, 0);
     after();
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void rows_read_twice(const float* x, float* y, int) {
-    rows_read_twice_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(rows_read_twice, rows_read_twice_kernel<<<1, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) one_of_two_groups_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -258,9 +198,7 @@ __global__ void __cluster_dims__(2) one_of_two_groups_kernel(const float* x, flo
     __syncthreads();
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
-extern "C" void one_of_two_groups(const float* x, float* y, int) {
-    one_of_two_groups_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(one_of_two_groups, one_of_two_groups_kernel<<<2, threads>>>(x, y))
 
 __global__ void tile_overwritten_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -268,14 +206,9 @@ __global__ void tile_overwritten_kernel(const float* x, float* y) {
     __syncthreads();
     tile[threadIdx.x] = 1;  // BUG tile_overwritten: asynchronous race
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_overwritten(const float* x, float* y, int) {
-    tile_overwritten_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_overwritten, tile_overwritten_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_copied_over_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -287,14 +220,9 @@ __global__ void tile_copied_over_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 0) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_copied_over(const float* x, float* y, int) {
-    tile_copied_over_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_copied_over, tile_copied_over_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_not_arrived_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -306,14 +234,9 @@ __global__ void tile_not_arrived_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     if (threadIdx.x == 0) commit_to(&barrier);
     wait_at(&barrier, 1);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_not_arrived(const float* x, float* y, int) {
-    tile_not_arrived_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_not_arrived, tile_not_arrived_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_not_fenced_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -322,14 +245,9 @@ __global__ void tile_not_fenced_kernel(const float* x, float* y) {
     if (threadIdx.x == 0)
         multiply(columns, tile), commit_to(&barrier);  // BUG tile_not_fenced: missing proxy fence
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_not_fenced(const float* x, float* y, int) {
-    tile_not_fenced_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_not_fenced, tile_not_fenced_kernel<<<1, threads>>>(x, y))
 
 __global__ void tile_not_ordered_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -338,14 +256,9 @@ __global__ void tile_not_ordered_kernel(const float* x, float* y) {
     if (threadIdx.x == 0)
         multiply(columns, tile), commit_to(&barrier);  // BUG tile_not_ordered: asynchronous race
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void tile_not_ordered(const float* x, float* y, int) {
-    tile_not_ordered_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(tile_not_ordered, tile_not_ordered_kernel<<<1, threads>>>(x, y))
 
 __global__ void accumulators_that_overlap_kernel(const float* x, float* y) {
     BEGIN(64)
@@ -355,27 +268,17 @@ __global__ void accumulators_that_overlap_kernel(const float* x, float* y) {
         commit_to(&barrier);
     }
     wait_at(&barrier, 0);
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 64);
+    END(64)
 }
-extern "C" void accumulators_that_overlap(const float* x, float* y, int) {
-    accumulators_that_overlap_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(accumulators_that_overlap, accumulators_that_overlap_kernel<<<1, threads>>>(x, y))
 
 __global__ void committed_to_nobody_kernel(const float* x, float* y) {
     BEGIN(32)
     if (threadIdx.x == 0) multiply(columns, tile);
     wait_phase(&barrier, 0);  // BUG committed_to_nobody: deadlock
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void committed_to_nobody(const float* x, float* y, int) {
-    committed_to_nobody_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(committed_to_nobody, committed_to_nobody_kernel<<<1, threads>>>(x, y))
 
 __global__ void committed_too_often_kernel(const float* x, float* y) {
     BEGIN(32)
@@ -386,14 +289,9 @@ __global__ void committed_too_often_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     after();
     if (threadIdx.x == 0) arrive_many(&barrier, 2);  // BUG committed_too_often: arrival count
-    y[blockIdx.x * threads + threadIdx.x] = word;
-    before();
-    __syncthreads();
-    if (threadIdx.x < 32) deallocate(columns, 32);
+    END(32)
 }
-extern "C" void committed_too_often(const float* x, float* y, int) {
-    committed_too_often_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(committed_too_often, committed_too_often_kernel<<<1, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2)
     allocated_before_the_other_is_there_kernel(const float* x, float* y) {
@@ -405,9 +303,8 @@ __global__ void __cluster_dims__(2)
     meet();
     if (threadIdx.x < 32) FREE_IN_PAIR(columns);
 }
-extern "C" void allocated_before_the_other_is_there(const float* x, float* y, int) {
-    allocated_before_the_other_is_there_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(allocated_before_the_other_is_there,
+       allocated_before_the_other_is_there_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) arrives_for_its_own_block_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -421,9 +318,7 @@ __global__ void __cluster_dims__(2) arrives_for_its_own_block_kernel(const float
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void arrives_for_its_own_block(const float* x, float* y, int) {
-    arrives_for_its_own_block_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(arrives_for_its_own_block, arrives_for_its_own_block_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) the_others_half_not_seen_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -442,9 +337,7 @@ __global__ void __cluster_dims__(2) the_others_half_not_seen_kernel(const float*
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void the_others_half_not_seen(const float* x, float* y, int) {
-    the_others_half_not_seen_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(the_others_half_not_seen, the_others_half_not_seen_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) too_few_come_from_the_other_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -456,9 +349,7 @@ __global__ void __cluster_dims__(2) too_few_come_from_the_other_kernel(const flo
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void too_few_come_from_the_other(const float* x, float* y, int) {
-    too_few_come_from_the_other_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(too_few_come_from_the_other, too_few_come_from_the_other_kernel<<<2, threads>>>(x, y))
 
 __global__ void answer_read_too_early_kernel(const float* x, float* y) {
     BEGIN_CONTROL
@@ -468,9 +359,7 @@ __global__ void answer_read_too_early_kernel(const float* x, float* y) {
     wait_at(&barrier, 0);
     y[threadIdx.x] = block;
 }
-extern "C" void answer_read_too_early(const float* x, float* y, int) {
-    answer_read_too_early_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(answer_read_too_early, answer_read_too_early_kernel<<<1, threads>>>(x, y))
 
 __global__ void answer_overwritten_kernel(const float* x, float* y) {
     BEGIN_CONTROL
@@ -483,9 +372,7 @@ __global__ void answer_overwritten_kernel(const float* x, float* y) {
     if (blockIdx.x == 0) y[threadIdx.x] = block;
     if (block >= 0) wait_at(&barrier, 1);
 }
-extern "C" void answer_overwritten(const float* x, float* y, int) {
-    answer_overwritten_kernel<<<4, threads>>>(x, y);
-}
+EXPORT(answer_overwritten, answer_overwritten_kernel<<<4, threads>>>(x, y))
 
 __global__ void asks_after_the_last_kernel(const float* x, float* y) {
     BEGIN_CONTROL
@@ -499,6 +386,4 @@ __global__ void asks_after_the_last_kernel(const float* x, float* y) {
         ask(&answer, &barrier);  // BUG asks_after_the_last: cluster launch control
     wait_at(&barrier, 1);
 }
-extern "C" void asks_after_the_last(const float* x, float* y, int) {
-    asks_after_the_last_kernel<<<1, threads>>>(x, y);
-}
+EXPORT(asks_after_the_last, asks_after_the_last_kernel<<<1, threads>>>(x, y))

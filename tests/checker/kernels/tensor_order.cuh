@@ -54,6 +54,14 @@ DEVICE unsigned ids(int i) { return scaled | i << 29 | i << 4; }
     asm volatile(                                                                                \
         "tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %1, %1, %1};" ::"r"(lane_of(columns)), \
         "r"(word))
+// Scales in shared memory, and the columns that are to hold those of A and of B.
+#define BEGIN_WITH_SCALES(count)                                                          \
+    BEGIN(count)                                                                          \
+    __shared__ alignas(128) unsigned scales[512];                                         \
+    for (int i = threadIdx.x; i < 512; i += threads) scales[i] = i / 4 % 32 * 0x01010101; \
+    fence_proxy();                                                                        \
+    __syncthreads();                                                                      \
+    unsigned of_a = columns + 32, of_b = columns + 36;
 DEVICE void load_bytes(void* to, const float* from, int bytes, uint64_t* barrier) {
     load_bulk(static_cast<float*>(to), from, bytes, barrier);
 }

@@ -1,4 +1,5 @@
 // Mistakes in pairs of blocks (cta_group::2) and clusters of pairs.
+#include "export.cuh"
 #include "tensor_pairs.cuh"
 
 // Each block loads scales of its own; the first block waits for its own alone, and copies both.
@@ -25,9 +26,7 @@ __global__ void __cluster_dims__(2) the_others_scales_not_awaited_kernel(const f
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void the_others_scales_not_awaited(const float* x, float* y, int) {
-    the_others_scales_not_awaited_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(the_others_scales_not_awaited, the_others_scales_not_awaited_kernel<<<2, threads>>>(x, y))
 
 __global__ void __cluster_dims__(2) its_block_alone_sees_scales_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -50,9 +49,7 @@ __global__ void __cluster_dims__(2) its_block_alone_sees_scales_kernel(const flo
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void its_block_alone_sees_scales(const float* x, float* y, int) {
-    its_block_alone_sees_scales_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(its_block_alone_sees_scales, its_block_alone_sees_scales_kernel<<<2, threads>>>(x, y))
 
 // A barrier is told by the two blocks of its pair, however many the cluster has.
 __global__ void __cluster_dims__(4)
@@ -75,9 +72,8 @@ __global__ void __cluster_dims__(4)
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void expects_of_the_whole_cluster(const float* x, float* y, int) {
-    expects_of_the_whole_cluster_kernel<<<4, threads>>>(map_of_lines(x), y);
-}
+EXPORT(expects_of_the_whole_cluster,
+       expects_of_the_whole_cluster_kernel<<<4, threads>>>(map_of_lines(x), y))
 
 __global__ void __cluster_dims__(2) both_blocks_commit_kernel(const float* x, float* y) {
     BEGIN_PAIR
@@ -97,6 +93,4 @@ __global__ void __cluster_dims__(2) both_blocks_commit_kernel(const float* x, fl
     y[blockIdx.x * threads + threadIdx.x] = word;
     END_PAIR
 }
-extern "C" void both_blocks_commit(const float* x, float* y, int) {
-    both_blocks_commit_kernel<<<2, threads>>>(x, y);
-}
+EXPORT(both_blocks_commit, both_blocks_commit_kernel<<<2, threads>>>(x, y))

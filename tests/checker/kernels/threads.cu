@@ -2,6 +2,7 @@
 // with n = 1000; a line that is wrong ends with BUG, the function and what the checker must say.
 
 #include <assert.h>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 
@@ -19,9 +20,7 @@ __global__ void two_barriers(const float* x, float* y, int n) {
         if (i < n) y[i] = tile[t - 64];
     }
 }
-extern "C" void barrier_in_both_branches(const float* x, float* y, int n) {
-    two_barriers<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(barrier_in_both_branches, two_barriers<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void half_a_barrier(const float* x, float* y, int n) {
     const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
@@ -32,9 +31,7 @@ __global__ void half_a_barrier(const float* x, float* y, int n) {
         __syncwarp();  // BUG barrier_against_syncwarp: deadlock
     }
 }
-extern "C" void barrier_against_syncwarp(const float* x, float* y, int n) {
-    half_a_barrier<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(barrier_against_syncwarp, half_a_barrier<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void broadcast(const float* x, float* y, int n) {
     const int t = threadIdx.x, i = blockIdx.x * 16 + t;
@@ -43,9 +40,7 @@ __global__ void broadcast(const float* x, float* y, int n) {
     value = __shfl_sync(0x0000ffff, value, 16);  // BUG shuffle_from_outside: inactive lane
     if (i < n) y[i] = value;
 }
-extern "C" void shuffle_from_outside(const float* x, float* y, int n) {
-    broadcast<<<(n + 15) / 16, 32>>>(x, y, n);
-}
+EXPORT(shuffle_from_outside, broadcast<<<(n + 15) / 16, 32>>>(x, y, n))
 
 __global__ void odd_lanes(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -54,9 +49,7 @@ __global__ void odd_lanes(const float* x, float* y, int n) {
         value += __shfl_xor_sync(0x55555555, value, 2);  // BUG mask_without_the_caller: failed
     if (i < n) y[i] = value;
 }
-extern "C" void mask_without_the_caller(const float* x, float* y, int n) {
-    odd_lanes<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(mask_without_the_caller, odd_lanes<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Some threads are through with their loop, and wait at the barrier after it.
 __global__ void uneven(const float* x, float* y, int n) {
@@ -70,9 +63,7 @@ __global__ void uneven(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = sums[kThreads - 1 - t];
 }
-extern "C" void barrier_in_an_uneven_loop(const float* x, float* y, int n) {
-    uneven<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_in_an_uneven_loop, uneven<<<1, kThreads>>>(x, y, n))
 
 __global__ void butterfly(const float* x, float* y, int n) {
     const int t = threadIdx.x, i = blockIdx.x * 24 + t;
@@ -82,9 +73,7 @@ __global__ void butterfly(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = sum;
 }
-extern "C" void butterfly_of_24_lanes(const float* x, float* y, int n) {
-    butterfly<<<(n + 23) / 24, 24>>>(x, y, n);
-}
+EXPORT(butterfly_of_24_lanes, butterfly<<<(n + 23) / 24, 24>>>(x, y, n))
 
 __global__ void one_lane_late(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -93,18 +82,14 @@ __global__ void one_lane_late(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = sum;
 }
-extern "C" void lane_left_out(const float* x, float* y, int n) {
-    one_lane_late<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(lane_left_out, one_lane_late<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void asserted(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     assert(i < n);  // BUG assertion_of_the_tail: assertion
     y[i] = x[i];
 }
-extern "C" void assertion_of_the_tail(const float* x, float* y, int n) {
-    asserted<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(assertion_of_the_tail, asserted<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void __launch_bounds__(64) bound_to_64(
     const float* x, float* y,
@@ -112,9 +97,7 @@ __global__ void __launch_bounds__(64) bound_to_64(
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i];
 }
-extern "C" void more_than_the_launch_bounds(const float* x, float* y, int n) {
-    bound_to_64<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(more_than_the_launch_bounds, bound_to_64<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void lock_and_keep(const float* x, float* y, int* lock, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -142,9 +125,7 @@ __global__ void swap_in_rounds(const float* x, float* y, int n) {
         __syncthreads();
     }
 }
-extern "C" void skipped_by_continue(const float* x, float* y, int n) {
-    swap_in_rounds<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(skipped_by_continue, swap_in_rounds<<<1, kThreads>>>(x, y, n))
 
 // The other lanes have ended by then. A GPU may wait for them for ever.
 __global__ void half_of_a_warp(const float* x, float* y, int n) {
@@ -158,9 +139,7 @@ __global__ void half_of_a_warp(const float* x, float* y, int n) {
         for (int i = t; i < n; i += 16) y[i] = x[i];
     }
 }
-extern "C" void barrier_of_half_a_warp(const float* x, float* y, int n) {
-    half_of_a_warp<<<1, 32>>>(x, y, n);
-}
+EXPORT(barrier_of_half_a_warp, half_of_a_warp<<<1, 32>>>(x, y, n))
 
 __global__ void loop_of_uneven_rounds(const float* x, float* y, int n) {
     for (int i = threadIdx.x; i < n; i += kThreads) {
@@ -168,9 +147,7 @@ __global__ void loop_of_uneven_rounds(const float* x, float* y, int n) {
         __syncthreads();  // BUG barrier_of_the_last_round: note: divergent barrier
     }
 }
-extern "C" void barrier_of_the_last_round(const float* x, float* y, int n) {
-    loop_of_uneven_rounds<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_of_the_last_round, loop_of_uneven_rounds<<<1, kThreads>>>(x, y, n))
 
 // The other warps have ended.
 __global__ void first_warps(const float* x, float* y, int n) {
@@ -182,9 +159,7 @@ __global__ void first_warps(const float* x, float* y, int n) {
         __syncthreads();  // BUG barrier_of_two_warps: note: divergent barrier
     }
 }
-extern "C" void barrier_of_two_warps(const float* x, float* y, int n) {
-    first_warps<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(barrier_of_two_warps, first_warps<<<1, kThreads>>>(x, y, n))
 
 // Each lane reads one that takes part, and names those that have ended.
 __global__ void two_apart(const float* x, float* y, int n) {
@@ -197,6 +172,4 @@ __global__ void two_apart(const float* x, float* y, int n) {
         y[i] = v;
     }
 }
-extern "C" void shuffle_of_odd_lanes(const float* x, float* y, int n) {
-    two_apart<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(shuffle_of_odd_lanes, two_apart<<<blocks_of(n), kThreads>>>(x, y, n))

@@ -2,6 +2,8 @@
 // beyond what a type wants. Every function takes (const float* x, float* y, int n) with n = 1000; a
 // line that is wrong ends with BUG, the function and what the checker must say of it there.
 
+#include "export.cuh"
+
 constexpr int kThreads = 128;
 
 inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
@@ -18,9 +20,7 @@ __global__ void sums(const float* x, float* y, int n) {
     __syncthreads();
     for (int i = t; i < n; i += kThreads) y[i] = sums.low[i % 4];
 }
-extern "C" void member_into_the_next(const float* x, float* y, int n) {
-    sums<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(member_into_the_next, sums<<<1, kThreads>>>(x, y, n))
 
 // Only what is read is beyond the end: nothing is destroyed.
 __global__ void window(const float* x, float* y, int n) {
@@ -31,9 +31,7 @@ __global__ void window(const float* x, float* y, int n) {
     for (int k = 0; k <= n / 250; k++) sum += last[k];  // BUG local_array_overrun: out of bounds
     if (i < n) y[i] = sum;
 }
-extern "C" void local_array_overrun(const float* x, float* y, int n) {
-    window<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(local_array_overrun, window<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A single lane runs from one array into the other.
 __global__ void two_tiles(const float* x, float* y, int n) {
@@ -45,9 +43,7 @@ __global__ void two_tiles(const float* x, float* y, int n) {
     const int next = t == 77 ? kThreads + 2 : kThreads - 1 - t;
     if (i < n) y[i] = first[next] + second[t];  // BUG one_lane_into_the_next: out of bounds
 }
-extern "C" void one_lane_into_the_next(const float* x, float* y, int n) {
-    two_tiles<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(one_lane_into_the_next, two_tiles<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The right neighbour of a row's last element is the next row's first.
 __global__ void rows(const float* x, float* y, int n) {
@@ -58,18 +54,14 @@ __global__ void rows(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = tile[row][col + 1];  // BUG row_into_the_next: note: out of bounds
 }
-extern "C" void row_into_the_next(const float* x, float* y, int n) {
-    rows<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(row_into_the_next, rows<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __constant__ float coeff[4] = {1, 2, 3, 4};
 __global__ void filter(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = coeff[i % 5] * x[i];  // BUG constant_array_overrun: out of bounds
 }
-extern "C" void constant_array_overrun(const float* x, float* y, int n) {
-    filter<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(constant_array_overrun, filter<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void fours(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -78,9 +70,7 @@ __global__ void fours(const float* x, float* y, int n) {
     const float4 value = *four;  // BUG vectors_from_element_two: misaligned
     y[i] = value.x + value.w;
 }
-extern "C" void vectors_from_element_two(const float* x, float* y, int n) {
-    fours<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(vectors_from_element_two, fours<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void copy(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -98,22 +88,16 @@ __global__ void divide(const float* x, float* y, int n, int by) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i] + n / (i - by);  // BUG divided_by_zero: integer division
 }
-extern "C" void divided_by_zero(const float* x, float* y, int n) {
-    divide<<<blocks_of(n), kThreads>>>(x, y, n, 100);
-}
+EXPORT(divided_by_zero, divide<<<blocks_of(n), kThreads>>>(x, y, n, 100))
 
 __global__ void negate(const float* x, float* y, int n, int least, int by) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i] + (least + i) / by;  // BUG least_by_minus_one: integer division
 }
-extern "C" void least_by_minus_one(const float* x, float* y, int n) {
-    negate<<<blocks_of(n), kThreads>>>(x, y, n, -2147483647 - 1, -1);
-}
+EXPORT(least_by_minus_one, negate<<<blocks_of(n), kThreads>>>(x, y, n, -2147483647 - 1, -1))
 
 __global__ void apply(const float* x, float* y, int n, float (*function)(float)) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = function(x[i]);  // BUG function_that_was_never_set: wild call
 }
-extern "C" void function_that_was_never_set(const float* x, float* y, int n) {
-    apply<<<blocks_of(n), kThreads>>>(x, y, n, nullptr);
-}
+EXPORT(function_that_was_never_set, apply<<<blocks_of(n), kThreads>>>(x, y, n, nullptr))

@@ -3,6 +3,7 @@
 // 1000; a line that is wrong ends with BUG, the function and what the checker must say of it there.
 
 #include <cuda_fp16.h>
+#include "export.cuh"
 
 constexpr int kThreads = 128;
 
@@ -13,9 +14,7 @@ __global__ void add_up(const float* x, float* y, int n) {
     for (int i = threadIdx.x; i < n; i += kThreads) sum += x[i];
     for (int i = threadIdx.x; i < n; i += kThreads) y[i] = sum;
 }
-extern "C" void never_set_accumulator(const float* x, float* y, int n) {
-    add_up<<<1, kThreads>>>(x, y, n);
-}
+EXPORT(never_set_accumulator, add_up<<<1, kThreads>>>(x, y, n))
 
 __global__ void largest_of(const float* x, float* y, int n) {
     float largest;  // BUG never_set_maximum: uninitialised
@@ -23,9 +22,7 @@ __global__ void largest_of(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = largest;
 }
-extern "C" void never_set_maximum(const float* x, float* y, int n) {
-    largest_of<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(never_set_maximum, largest_of<<<blocks_of(n), kThreads>>>(x, y, n))
 
 template <class T, int kRows>
 __device__ T sum_of(const float* x, int n) {
@@ -37,9 +34,7 @@ __global__ void sum_rows(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = sum_of<__half, 2>(x, n);
 }
-extern "C" void never_set_array(const float* x, float* y, int n) {
-    sum_rows<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(never_set_array, sum_rows<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Three of four are set, and all are used.
 __global__ void fours(const float* x, float* y, int n) {
@@ -48,9 +43,7 @@ __global__ void fours(const float* x, float* y, int n) {
     v.x = v.y = v.z = i < n ? x[i] : 0;
     if (i < n) y[i] = v.x + v.y + v.z + v.w;
 }
-extern "C" void three_of_four(const float* x, float* y, int n) {
-    fours<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(three_of_four, fours<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The last thread leaves the loop without having found a place.
 __global__ void first_positive(const float* x, float* y, int n) {
@@ -60,9 +53,7 @@ __global__ void first_positive(const float* x, float* y, int n) {
         if (x[k] > 1) at = k;
     if (i < n) y[i] = x[at];
 }
-extern "C" void never_set_index(const float* x, float* y, int n) {
-    first_positive<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(never_set_index, first_positive<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void flagged(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -70,9 +61,7 @@ __global__ void flagged(const float* x, float* y, int n) {
     if (i < n && x[i] > 0) is_large = true;
     if (i < n) y[i] = is_large ? 1 : 2;
 }
-extern "C" void never_set_flag(const float* x, float* y, int n) {
-    flagged<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(never_set_flag, flagged<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void sum_of_warps(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -82,9 +71,7 @@ __global__ void sum_of_warps(const float* x, float* y, int n) {
         v += __shfl_down_sync(0xffffffff, v, step);  // BUG returned_lanes: inactive lane
     y[i] = i % 32 == 0 ? v : 0;
 }
-extern "C" void returned_lanes(const float* x, float* y, int n) {
-    sum_of_warps<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(returned_lanes, sum_of_warps<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void sum_of_halves(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x, lane = threadIdx.x % 32;
@@ -92,9 +79,7 @@ __global__ void sum_of_halves(const float* x, float* y, int n) {
     if (lane < 16) v += __shfl_down_sync(0x0000ffff, v, 16);  // BUG lanes_outside: inactive lane
     if (i < n) y[i] = v;
 }
-extern "C" void lanes_outside(const float* x, float* y, int n) {
-    sum_of_halves<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(lanes_outside, sum_of_halves<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void pairs(const float* x, float* y, int n) {
     __shared__ float2 pair[kThreads];
@@ -104,9 +89,7 @@ __global__ void pairs(const float* x, float* y, int n) {
     const float2 other = pair[kThreads - 1 - t];  // BUG half_of_each_pair: uninitialised
     if (i < n) y[i] = other.x + other.y;
 }
-extern "C" void half_of_each_pair(const float* x, float* y, int n) {
-    pairs<<<blocks_of(n), kThreads>>>(x, y, n);
-}
+EXPORT(half_of_each_pair, pairs<<<blocks_of(n), kThreads>>>(x, y, n))
 
 __global__ void write_first(const float* x, float2* scratch, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
