@@ -1,5 +1,7 @@
 // Atomics, on several blocks at once.
 
+#include "launcher.h"
+
 template <class T>
 __global__ void totals(T* y) {
     const T i = T(blockIdx.x * blockDim.x + threadIdx.x);
@@ -17,18 +19,10 @@ __global__ void totals(T* y) {
     if (i == 5) y[7] = atomicExch(&y[8], T(77));
 }
 
-extern "C" cudaError_t run_totals_int(int* y) {
-    totals<<<40, 96>>>(y);
-    return cudaGetLastError();
-}
-extern "C" cudaError_t run_totals_unsigned(int* y) {
-    totals<<<40, 96>>>(reinterpret_cast<unsigned*>(y));
-    return cudaGetLastError();
-}
-extern "C" cudaError_t run_totals_unsigned_long_long(int64_t* y) {
-    totals<<<40, 96>>>(reinterpret_cast<unsigned long long*>(y));
-    return cudaGetLastError();
-}
+LAUNCHER(run_totals_int, (int* y), totals<<<40, 96>>>(y))
+LAUNCHER(run_totals_unsigned, (int* y), totals<<<40, 96>>>(reinterpret_cast<unsigned*>(y)))
+LAUNCHER(run_totals_unsigned_long_long, (int64_t* y),
+         totals<<<40, 96>>>(reinterpret_cast<unsigned long long*>(y)))
 
 __global__ void others(int* y, float* f, double* d) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -46,10 +40,7 @@ __global__ void others(int* y, float* f, double* d) {
     atomicAdd_system(&y[13], 2);
 }
 
-extern "C" cudaError_t run_others(int* y, float* f, double* d) {
-    others<<<20, 50>>>(y, f, d);
-    return cudaGetLastError();
-}
+LAUNCHER(run_others, (int* y, float* f, double* d), others<<<20, 50>>>(y, f, d))
 
 // A lock that the threads of a block take in turn: whoever spins lets the holder go on.
 __global__ void locked(int* lock, int* counter) {
@@ -66,10 +57,7 @@ __global__ void locked(int* lock, int* counter) {
     }
 }
 
-extern "C" cudaError_t run_locked(int* lock, int* counter) {
-    locked<<<2, 64>>>(lock, counter);
-    return cudaGetLastError();
-}
+LAUNCHER(run_locked, (int* lock, int* counter), locked<<<2, 64>>>(lock, counter))
 
 // The last block to finish adds up what all have written.
 __global__ void last_block(const int* x, int* partial, int* y, int* finished) {

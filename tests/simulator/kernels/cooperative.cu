@@ -5,6 +5,7 @@
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 #include <cuda_pipeline.h>
+#include "launcher.h"
 
 namespace cg = cooperative_groups;
 
@@ -46,10 +47,7 @@ __global__ void types(int* y) {
     cg::sync(warp);
 }
 
-extern "C" cudaError_t run_types(int* y) {
-    types<<<2, dim3(16, 5)>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_types, (int* y), types<<<2, dim3(16, 5)>>>(y))
 
 // ---- Tiles of several warps
 
@@ -118,10 +116,7 @@ __global__ void lanes(int* y) {
     out[15] = cg::invoke_one_broadcast(odd, [&] { return i % 2 + 40; });
 }
 
-extern "C" cudaError_t run_lanes(int* y) {
-    lanes<<<1, 32>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_lanes, (int* y), lanes<<<1, 32>>>(y))
 
 // ---- Collectives
 
@@ -167,10 +162,8 @@ __global__ void collectives(const float* x, float* y, int* z, int count) {
     z[160 + i] = cg::reduce(warp, 1ull << i, cg::bit_xor<unsigned long long>()) == 0xffffffff;
 }
 
-extern "C" cudaError_t run_collectives(const float* x, float* y, int* z, int count) {
-    collectives<<<1, 32>>>(x, y, z, count);
-    return cudaGetLastError();
-}
+LAUNCHER(run_collectives, (const float* x, float* y, int* z, int count),
+         collectives<<<1, 32>>>(x, y, z, count))
 
 // ---- Asynchronous copies
 
@@ -188,10 +181,7 @@ __global__ void copies(const int* x, int* y, int n) {
     for (int i = block.thread_rank(); i < n; i += block.size()) y[n + i] = stage[2 * n - 1 - i];
 }
 
-extern "C" cudaError_t run_copies(const int* x, int* y, int n) {
-    copies<<<1, 64, 2 * n * sizeof(int)>>>(x, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_copies, (const int* x, int* y, int n), copies<<<1, 64, 2 * n * sizeof(int)>>>(x, y, n))
 
 __global__ void bytes(const char* x, char* y, int n, int from) {
     __shared__ __align__(16) char stage[512];
@@ -201,10 +191,8 @@ __global__ void bytes(const char* x, char* y, int n, int from) {
     for (int i = warp.thread_rank(); i < n; i += 32) y[i] = stage[from + i];
 }
 
-extern "C" cudaError_t run_bytes(const void* x, void* y, int n, int from) {
-    bytes<<<1, 32>>>((const char*)x, (char*)y, n, from);
-    return cudaGetLastError();
-}
+LAUNCHER(run_bytes, (const void* x, void* y, int n, int from),
+         bytes<<<1, 32>>>((const char*)x, (char*)y, n, from))
 
 // What is read before it has been waited for is what was there before.
 __global__ void pipeline(const float4* x, float4* y, int* early) {
@@ -222,7 +210,5 @@ __global__ void pipeline(const float4* x, float4* y, int* early) {
     y[32 + i] = stage[1][i];
 }
 
-extern "C" cudaError_t run_pipeline(const float* x, float* y, int* early) {
-    pipeline<<<1, 32>>>((const float4*)x, (float4*)y, early);
-    return cudaGetLastError();
-}
+LAUNCHER(run_pipeline, (const float* x, float* y, int* early),
+         pipeline<<<1, 32>>>((const float4*)x, (float4*)y, early))

@@ -2,6 +2,7 @@
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
+#include "launcher.h"
 
 namespace cg = cooperative_groups;
 
@@ -62,10 +63,7 @@ __global__ void shape(int* y) {
     out[5] = grid.is_valid();
 }
 
-extern "C" cudaError_t run_shape(int* y) {
-    shape<<<dim3(2, 3, 2), dim3(3, 2)>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_shape, (int* y), shape<<<dim3(2, 3, 2), dim3(3, 2)>>>(y))
 
 // A barrier of the grid made by hand, without a cooperative launch.
 __device__ unsigned arrived;
@@ -95,10 +93,7 @@ __global__ void plain(int* y) {
     cg::this_grid().sync();  // plain
 }
 
-extern "C" cudaError_t run_plain(int* y) {
-    plain<<<2, 32>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_plain, (int* y), plain<<<2, 32>>>(y))
 
 __global__ void returns(int* y, int who) {
     if (blockIdx.x == who) return;
@@ -142,19 +137,13 @@ __global__ void leaves_a_tile(int* y, int warp) {
     y[threadIdx.x] = 1;
 }
 
-extern "C" cudaError_t run_leaves_a_tile(int* y, int warp) {
-    leaves_a_tile<<<1, 128>>>(y, warp);
-    return cudaGetLastError();
-}
+LAUNCHER(run_leaves_a_tile, (int* y, int warp), leaves_a_tile<<<1, 128>>>(y, warp))
 
 __global__ void thirds(int* y) {
     y[0] = int(cg::tiled_partition(cg::this_thread_block(), 3).size());  // of three
 }
 
-extern "C" cudaError_t run_thirds(int* y) {
-    thirds<<<1, 96>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_thirds, (int* y), thirds<<<1, 96>>>(y))
 
 __global__ void copies(int* y, int at, int size) {
     __shared__ int stage[8];
@@ -164,10 +153,7 @@ __global__ void copies(int* y, int at, int size) {
     y[0] = stage[at];
 }
 
-extern "C" cudaError_t run_copies(int* y, int at, int size) {
-    copies<<<1, 1>>>(y, at, size);
-    return cudaGetLastError();
-}
+LAUNCHER(run_copies, (int* y, int at, int size), copies<<<1, 1>>>(y, at, size))
 
 extern "C" int run_most(int threads) {
     int processors, blocks;

@@ -2,6 +2,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 
+#include "launcher.h"
 #include "philox.cuh"
 
 namespace cg = cooperative_groups;
@@ -45,10 +46,7 @@ __global__ void block_group(int* y) {
                              10 * block.group_index().x + 100 * block.dim_threads().y;
 }
 
-extern "C" cudaError_t run_block_group(int* y) {
-    block_group<<<1, dim3(2, 3, 4)>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_block_group, (int* y), block_group<<<1, dim3(2, 3, 4)>>>(y))
 
 __global__ void coalesced(int* y) {
     if (threadIdx.x % 3) return;
@@ -57,10 +55,7 @@ __global__ void coalesced(int* y) {
         group.thread_rank() + 100 * group.size() + 10000 * group.shfl(int(threadIdx.x), 1);
 }
 
-extern "C" cudaError_t run_coalesced(int* y) {
-    coalesced<<<1, 32>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_coalesced, (int* y), coalesced<<<1, 32>>>(y))
 
 __global__ void philox(const int* counters, const int* keys, int* y) {
     const int i = threadIdx.x;
@@ -73,10 +68,8 @@ __global__ void philox(const int* counters, const int* keys, int* y) {
     y[4 * i + 3] = words.w;
 }
 
-extern "C" cudaError_t run_philox(const int* counters, const int* keys, int* y, int n) {
-    philox<<<1, n>>>(counters, keys, y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_philox, (const int* counters, const int* keys, int* y, int n),
+         philox<<<1, n>>>(counters, keys, y))
 
 __global__ void uniforms(float* y) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -87,7 +80,4 @@ __global__ void uniforms(float* y) {
     y[4 * i + 3] = uniform(words.w);
 }
 
-extern "C" cudaError_t run_uniforms(float* y, int n) {
-    uniforms<<<n / 4 / 128, 128>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_uniforms, (float* y, int n), uniforms<<<n / 4 / 128, 128>>>(y))

@@ -1,6 +1,7 @@
 // CUDA's half types. PyTorch's are in torch_halves.cu.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include "launcher.h"
 
 // Every value of 16 bits: to float, and back from floats around it.
 __global__ void half_to_float(const int16_t* x, float* y, float* z) {
@@ -15,15 +16,11 @@ __global__ void float_to_half(const float* x, __half* y, __nv_bfloat16* z) {
     z[i] = __float2bfloat16_rn(x[i]);
 }
 
-extern "C" cudaError_t run_to_float(const int16_t* x, float* y, float* z, int n) {
-    half_to_float<<<n / 256, 256>>>(x, y, z);
-    return cudaGetLastError();
-}
+LAUNCHER(run_to_float, (const int16_t* x, float* y, float* z, int n),
+         half_to_float<<<n / 256, 256>>>(x, y, z))
 
-extern "C" cudaError_t run_from_float(const float* x, __half* y, __nv_bfloat16* z, int n) {
-    float_to_half<<<n / 256, 256>>>(x, y, z);
-    return cudaGetLastError();
-}
+LAUNCHER(run_from_float, (const float* x, __half* y, __nv_bfloat16* z, int n),
+         float_to_half<<<n / 256, 256>>>(x, y, z))
 
 template <class H, class H2>
 __global__ void arithmetic(const H* a, const H* b, H* y, int n) {
@@ -44,16 +41,11 @@ __global__ void arithmetic(const H* a, const H* b, H* y, int n) {
     y[10 * n + i] = __hlt(a[i], b[i]) ? a[i] : b[i];
 }
 
-extern "C" cudaError_t run_half(const __half* a, const __half* b, __half* y, int n) {
-    arithmetic<__half, __half2><<<(n + 127) / 128, 128>>>(a, b, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_half, (const __half* a, const __half* b, __half* y, int n),
+         arithmetic<__half, __half2><<<(n + 127) / 128, 128>>>(a, b, y, n))
 
-extern "C" cudaError_t run_bfloat16(const __nv_bfloat16* a, const __nv_bfloat16* b,
-                                    __nv_bfloat16* y, int n) {
-    arithmetic<__nv_bfloat16, __nv_bfloat162><<<(n + 127) / 128, 128>>>(a, b, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_bfloat16, (const __nv_bfloat16* a, const __nv_bfloat16* b, __nv_bfloat16* y, int n),
+         arithmetic<__nv_bfloat16, __nv_bfloat162><<<(n + 127) / 128, 128>>>(a, b, y, n))
 
 template <class H>
 __global__ void together(H* y, H* sum) {

@@ -2,6 +2,7 @@
 #include <math_constants.h>
 
 #include <cstdio>
+#include "launcher.h"
 
 __constant__ float coefficients[4];
 __device__ int calls;
@@ -149,10 +150,7 @@ __global__ void floats(const float* x, float* y, int n) {
     for (int k = 0; k < 20; k++) y[k * n + i] = values[k];
 }
 
-extern "C" cudaError_t run_floats(const float* x, float* y, int n) {
-    floats<<<1, n>>>(x, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_floats, (const float* x, float* y, int n), floats<<<1, n>>>(x, y, n))
 
 __global__ void integers(const int* x, int* y, int n) {
     const int i = threadIdx.x;
@@ -182,10 +180,7 @@ __global__ void integers(const int* x, int* y, int n) {
     for (int k = 0; k < 18; k++) y[k * n + i] = values[k];
 }
 
-extern "C" cudaError_t run_integers(const int* x, int* y, int n) {
-    integers<<<1, n>>>(x, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_integers, (const int* x, int* y, int n), integers<<<1, n>>>(x, y, n))
 
 __global__ void conversions(const float* x, int* y, int n) {
     const int i = threadIdx.x;
@@ -197,10 +192,7 @@ __global__ void conversions(const float* x, int* y, int n) {
     y[4 * n + i] = int(__float2uint_rn(x[i]));
 }
 
-extern "C" cudaError_t run_conversions(const float* x, int* y, int n) {
-    conversions<<<1, n>>>(x, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_conversions, (const float* x, int* y, int n), conversions<<<1, n>>>(x, y, n))
 
 // A product and a sum that must not become one fma.
 __global__ void unfused(const float* x, float* y) {
@@ -209,10 +201,7 @@ __global__ void unfused(const float* x, float* y) {
     y[32 + i] = __fmaf_rn(x[i], x[i], -1.0f);
 }
 
-extern "C" cudaError_t run_unfused(const float* x, float* y) {
-    unfused<<<1, 32>>>(x, y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_unfused, (const float* x, float* y), unfused<<<1, 32>>>(x, y))
 
 __global__ void clocks(int64_t* y) {
     const long long start = clock64();
@@ -222,7 +211,4 @@ __global__ void clocks(int64_t* y) {
     y[threadIdx.x] = clock64() - start;
 }
 
-extern "C" cudaError_t run_clocks(int64_t* y) {
-    clocks<<<1, 32>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_clocks, (int64_t* y), clocks<<<1, 32>>>(y))

@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include "launcher.h"
 
 // ---- Half types
 
@@ -176,10 +177,8 @@ __global__ void pairs(float* y, __half2* sums, __nv_bfloat162* totals) {
     for (int k = 0; k < 12; k++) y[12 * threadIdx.x + k] = results[k];
 }
 
-extern "C" cudaError_t run_pairs(float* y, __half* sums, __nv_bfloat16* totals) {
-    pairs<<<1, 32>>>(y, (__half2*)sums, (__nv_bfloat162*)totals);
-    return cudaGetLastError();
-}
+LAUNCHER(run_pairs, (float* y, __half* sums, __nv_bfloat16* totals),
+         pairs<<<1, 32>>>(y, (__half2*)sums, (__nv_bfloat162*)totals))
 
 // ---- Floats of 8 bits
 
@@ -194,10 +193,7 @@ __global__ void all_fp8(float* y) {
     y[768 + i] = float(__half(__nv_cvt_fp8_to_halfraw(i, __NV_E5M2)));
 }
 
-extern "C" cudaError_t run_all_fp8(float* y) {
-    all_fp8<<<1, 256>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_all_fp8, (float* y), all_fp8<<<1, 256>>>(y))
 
 __global__ void to_fp8(const float* x, const double* d, unsigned char* y, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -212,10 +208,8 @@ __global__ void to_fp8(const float* x, const double* d, unsigned char* y, int n)
     y[7 * n + i] = __nv_fp8x4_e4m3(make_float4(0, 1, 2, x[i])).__x >> 24;
 }
 
-extern "C" cudaError_t run_to_fp8(const float* x, const double* d, unsigned char* y, int n) {
-    to_fp8<<<(n + 127) / 128, 128>>>(x, d, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_to_fp8, (const float* x, const double* d, unsigned char* y, int n),
+         to_fp8<<<(n + 127) / 128, 128>>>(x, d, y, n))
 
 // ---- Rounding modes
 
@@ -239,11 +233,10 @@ __global__ void rounded(const float* a, const float* b, float* y, const double* 
     for (int k = 0; k < 24; k++) z[k * n + i] = doubles[k];
 }
 
-extern "C" cudaError_t run_rounded(const float* a, const float* b, float* y, const double* c,
-                                   const double* d, double* z, const int64_t* l, int n) {
-    rounded<<<(n + 127) / 128, 128>>>(a, b, y, c, d, z, (const long long*)l, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_rounded,
+         (const float* a, const float* b, float* y, const double* c, const double* d, double* z,
+          const int64_t* l, int n),
+         rounded<<<(n + 127) / 128, 128>>>(a, b, y, c, d, z, (const long long*)l, n))
 
 // ---- Parts of words
 
@@ -264,10 +257,8 @@ __global__ void parts(const unsigned* a, const unsigned* b, unsigned* y, int n) 
     for (int k = 0; k < 54; k++) y[k * n + i] = results[k];
 }
 
-extern "C" cudaError_t run_parts(const int* a, const int* b, int* y, int n) {
-    parts<<<(n + 127) / 128, 128>>>((const unsigned*)a, (const unsigned*)b, (unsigned*)y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_parts, (const int* a, const int* b, int* y, int n),
+         parts<<<(n + 127) / 128, 128>>>((const unsigned*)a, (const unsigned*)b, (unsigned*)y, n))
 
 __global__ void dots(const int* a, const int* b, int* y, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -289,10 +280,8 @@ __global__ void dots(const int* a, const int* b, int* y, int n) {
     for (int k = 0; k < 12; k++) y[k * n + i] = results[k];
 }
 
-extern "C" cudaError_t run_dots(const int* a, const int* b, int* y, int n) {
-    dots<<<(n + 127) / 128, 128>>>(a, b, y, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_dots, (const int* a, const int* b, int* y, int n),
+         dots<<<(n + 127) / 128, 128>>>(a, b, y, n))
 
 // ---- Special functions
 
@@ -335,10 +324,8 @@ __global__ void special(const double* x, double* y, float* f, int n) {
     for (int k = 0; k < 13; k++) y[k * n + i] = results[k], f[k * n + i] = floats[k];
 }
 
-extern "C" cudaError_t run_special(const double* x, double* y, float* f, int n) {
-    special<<<(n + 127) / 128, 128>>>(x, y, f, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_special, (const double* x, double* y, float* f, int n),
+         special<<<(n + 127) / 128, 128>>>(x, y, f, n))
 
 // ---- Atomics and time
 
@@ -364,12 +351,9 @@ __global__ void atomics(float2* pair, float4* four, long long* bits, Two* two,
     } while (seen != before);
 }
 
-extern "C" cudaError_t run_atomics(float* pair, float* four, int64_t* bits, int64_t* two,
-                                   int16_t* shorts) {
-    atomics<<<4, 32>>>(
-        (float2*)pair, (float4*)four, (long long*)bits, (Two*)two, (unsigned short*)shorts);
-    return cudaGetLastError();
-}
+LAUNCHER(run_atomics, (float* pair, float* four, int64_t* bits, int64_t* two, int16_t* shorts),
+         atomics<<<4, 32>>>((float2*)pair, (float4*)four, (long long*)bits, (Two*)two,
+                            (unsigned short*)shorts))
 
 __global__ void clocks(int64_t* y) {
     const clock_t begin = clock();
@@ -380,10 +364,7 @@ __global__ void clocks(int64_t* y) {
     y[1] = __cvta_generic_to_shared(y) != 0;
 }
 
-extern "C" cudaError_t run_clocks(int64_t* y) {
-    clocks<<<1, 1>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_clocks, (int64_t* y), clocks<<<1, 1>>>(y))
 
 extern "C" int run_sizes(int64_t* y) {
     const int64_t host[] = {
@@ -397,7 +378,4 @@ __global__ void extremes(const float* x, int n, float* y, double* z) {
     y[pair] = fmaxf(a, b), y[all + pair] = fminf(a, b);
     z[pair] = max(double(a), double(b)), z[all + pair] = fmin(double(a), double(b));
 }
-extern "C" cudaError_t run_extremes(const float* x, int n, float* y, double* z) {
-    extremes<<<n, n>>>(x, n, y, z);
-    return cudaGetLastError();
-}
+LAUNCHER(run_extremes, (const float* x, int n, float* y, double* z), extremes<<<n, n>>>(x, n, y, z))

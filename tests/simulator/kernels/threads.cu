@@ -1,5 +1,7 @@
 // Where a thread is, shared memory, barriers.
 
+#include "launcher.h"
+
 __global__ void coordinates(int* out) {
     const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     const int rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -25,10 +27,7 @@ __global__ void coordinates_after_wait(int* out) {
     out[rank] += 1000000 * (threadIdx.z + 1);
 }
 
-extern "C" cudaError_t run_coordinates_after_wait(int* out) {
-    coordinates_after_wait<<<1, dim3(5, 4, 3)>>>(out);
-    return cudaGetLastError();
-}
+LAUNCHER(run_coordinates_after_wait, (int* out), coordinates_after_wait<<<1, dim3(5, 4, 3)>>>(out))
 
 template <class T, int N>
 __global__ void reverse_static(const T* x, T* y) {
@@ -109,10 +108,7 @@ __global__ void barrier_votes(int* y) {
     y[400 + i] = __syncthreads_or(i < 0);
 }
 
-extern "C" cudaError_t run_barrier_votes(int* y) {
-    barrier_votes<<<1, 100>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_barrier_votes, (int* y), barrier_votes<<<1, 100>>>(y))
 
 // Threads that have returned are not waited for.
 __global__ void early_return(int* y) {
@@ -128,10 +124,7 @@ __global__ void early_return(int* y) {
     y[threadIdx.x] += __syncthreads_count(1);
 }
 
-extern "C" cudaError_t run_early_return(int* y) {
-    early_return<<<1, 100>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_early_return, (int* y), early_return<<<1, 100>>>(y))
 
 // Barriers in a loop, with work between them that depends on the neighbours.
 __global__ void scan(const int* x, int* y) {
@@ -147,7 +140,4 @@ __global__ void scan(const int* x, int* y) {
     y[blockIdx.x * blockDim.x + i] = sums[i];
 }
 
-extern "C" cudaError_t run_scan(const int* x, int* y, int blocks, int threads) {
-    scan<<<blocks, threads>>>(x, y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_scan, (const int* x, int* y, int blocks, int threads), scan<<<blocks, threads>>>(x, y))

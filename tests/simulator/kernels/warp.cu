@@ -1,5 +1,7 @@
 // Shuffles, votes, matches, reductions and the active mask.
 
+#include "launcher.h"
+
 constexpr unsigned kAll = 0xffffffff;
 
 // The four shuffles with every distance of a width.
@@ -40,10 +42,7 @@ __global__ void divergent(int* y) {
     y[threadIdx.x] = value;
 }
 
-extern "C" cudaError_t run_divergent(int* y) {
-    divergent<<<1, 96>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_divergent, (int* y), divergent<<<1, 96>>>(y))
 
 // A block that does not fill its last warp, and lanes that have returned.
 __global__ void partial(int* y) {
@@ -55,10 +54,7 @@ __global__ void partial(int* y) {
     y[threadIdx.x] += 100 * __popc(__ballot_sync(0xfffff, threadIdx.x % 2));
 }
 
-extern "C" cudaError_t run_partial(int* y) {
-    partial<<<1, 40>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_partial, (int* y), partial<<<1, 40>>>(y))
 
 // What a lane writes before __syncwarp, the others read after it.
 __global__ void through_shared(int* y) {
@@ -68,10 +64,7 @@ __global__ void through_shared(int* y) {
     y[threadIdx.x] = values[threadIdx.x ^ 31];
 }
 
-extern "C" cudaError_t run_through_shared(int* y) {
-    through_shared<<<1, 64>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_through_shared, (int* y), through_shared<<<1, 64>>>(y))
 
 __global__ void votes(int* y) {
     const int lane = threadIdx.x;
@@ -91,10 +84,7 @@ __global__ void votes(int* y) {
     y[352 + lane] = __match_any_sync(kAll, double(lane % 2));
 }
 
-extern "C" cudaError_t run_votes(int* y) {
-    votes<<<1, 32>>>(y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_votes, (int* y), votes<<<1, 32>>>(y))
 
 __global__ void reductions(int* y) {
     const int lane = threadIdx.x;
@@ -131,7 +121,4 @@ __global__ void active(int* y, int* counter) {
     }
 }
 
-extern "C" cudaError_t run_active(int* y, int* counter) {
-    active<<<1, 64>>>(y, counter);
-    return cudaGetLastError();
-}
+LAUNCHER(run_active, (int* y, int* counter), active<<<1, 64>>>(y, counter))

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include "launcher.h"
 
 using namespace nvcuda;
 using wmma::accumulator, wmma::matrix_a, wmma::matrix_b, wmma::row_major, wmma::col_major;
@@ -152,10 +153,7 @@ __global__ void touch(const float* x, const __half* z, float* y) {
     wmma::store_matrix_sync(y, b, 16, wmma::mem_row_major);
 }
 
-extern "C" cudaError_t run_touch(const float* x, const __half* z, float* y) {
-    touch<<<1, 32>>>(x, z, y);
-    return cudaGetLastError();
-}
+LAUNCHER(run_touch, (const float* x, const __half* z, float* y), touch<<<1, 32>>>(x, z, y))
 
 // Which elements a lane has: each is its index in memory, of `lines` that lie one after the other.
 template <class Fragment, class T>
@@ -204,10 +202,8 @@ __global__ void fill(int* y, const float* x, float* rounded, int n) {
     for (int i = 0; i < n; i++) rounded[i] = wmma::__float_to_tf32(x[i]);
 }
 
-extern "C" cudaError_t run_fill(int* y, const float* x, float* rounded, int n) {
-    fill<<<1, 1>>>(y, x, rounded, n);
-    return cudaGetLastError();
-}
+LAUNCHER(run_fill, (int* y, const float* x, float* rounded, int n),
+         fill<<<1, 1>>>(y, x, rounded, n))
 
 // ---- More than one warp
 
@@ -234,10 +230,8 @@ __global__ void gemm(const __half* a, const __half* b, float* c, int n, int k) {
     wmma::store_matrix_sync(to, sum, n, wmma::mem_row_major);
 }
 
-extern "C" cudaError_t run_gemm(const __half* a, const __half* b, float* c, int m, int n, int k) {
-    gemm<<<dim3(n / 32, m / 32), 128>>>(a, b, c, n, k);
-    return cudaGetLastError();
-}
+LAUNCHER(run_gemm, (const __half* a, const __half* b, float* c, int m, int n, int k),
+         gemm<<<dim3(n / 32, m / 32), 128>>>(a, b, c, n, k))
 
 // Lanes that read what others have just stored, as hardware lets them, and store again.
 __global__ void in_step(float* y, int steps) {
@@ -253,10 +247,7 @@ __global__ void in_step(float* y, int steps) {
     y[threadIdx.x] = sum;
 }
 
-extern "C" cudaError_t run_in_step(float* y, int steps) {
-    in_step<<<1, 32>>>(y, steps);
-    return cudaGetLastError();
-}
+LAUNCHER(run_in_step, (float* y, int steps), in_step<<<1, 32>>>(y, steps))
 
 // ---- What goes wrong
 
