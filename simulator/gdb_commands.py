@@ -32,14 +32,25 @@ def is_users(frame):
 
 
 class Here(gdb.Breakpoint):
-    """Stops in one block, or one thread of each, or both."""
+    """Stops in one block, or one thread of each, or both, where a condition holds.
 
-    def __init__(self, where, block, thread, temporary=False):
-        super().__init__(where, temporary=temporary)
+    The condition is not gdb's own: gdb disables a breakpoint of a library that is not loaded yet
+    if it has one.
+    """
+
+    def __init__(self, where, block, thread, condition=""):
+        super().__init__(where)
         self.wanted = {"blockIdx": block, "threadIdx": thread}
+        self.if_true = condition
 
     def stop(self):
-        return all(at is None or index(BUILT_INS[name]) == at for name, at in self.wanted.items())
+        if any(at and index(BUILT_INS[name]) != at for name, at in self.wanted.items()):
+            return False
+        try:
+            return not self.if_true or bool(gdb.parse_and_eval(self.if_true))
+        except gdb.error as error:
+            print(f"cannot evaluate the condition {self.if_true}: {error}")
+            return True
 
 
 class Break(gdb.Command):
@@ -57,9 +68,7 @@ class Break(gdb.Command):
                 numbers = tuple(map(int, found[1].split(",")))
                 at[name] = (*numbers, 0, 0)[:3]
                 words = words.replace(found[0], "")
-        made = Here(words.strip(), at.get("block"), at.get("thread"))
-        if condition:
-            made.condition = condition
+        Here(words.strip(), at.get("block"), at.get("thread"), condition)
 
 
 class Half:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -139,27 +140,65 @@ def test_a_call_from_python_stops_in_one_thread(tmp_path):
 
 
 @needs_gdb
+def test_a_condition_holds_for_a_kernel_that_is_not_loaded_yet(source):
+    """gdb disables a breakpoint with a condition of its own when the library is not there."""
+    said = debugged(
+        source,
+        *("break mine.cu:12 block 1,0,0 if i == 40 && threadIdx.x == 8", "run", "print i", "next"),
+        *("delete", "break mine.cu:14 if nothing == 3", "continue"),
+    )
+    assert "$1 = 40\n" in said
+    assert "block (1, 0, 0), thread (8, 0, 0)" in said
+    assert 'cannot evaluate the condition nothing == 3: No symbol "nothing"' in said
+
+
+@needs_gdb
 def test_vs_codes_configuration_stops_in_one_thread(source):
-    """Its program, arguments and commands, as the extension gives them to gdb."""
+    """Its program, arguments and commands, as the extension gives them to gdb's machine interface:
+    a breakpoint has the whole path, and its condition by -c."""
     (it,) = json.loads((ROOT / ".vscode/launch.json").read_text())["configurations"]
 
     def filled(text: str) -> str:
         return text.replace("${workspaceFolder}", str(ROOT)).replace("${file}", str(source))
 
-    stop = "tbreak mine.cu:12 if threadIdx.x == 3"
-    commands = [filled(each["text"]) for each in it["setupCommands"] if each["text"][0] != "-"]
     assert (ROOT / ".venv/bin/python").name == Path(filled(it["program"])).name
-    ran = subprocess.run(
-        ["gdb", "-q", *shlex.split(it["miDebuggerArgs"]), "--args", sys.executable]
-        + [filled(each) for each in it["args"]],
-        input="\n".join([*commands, stop, "run", "print i", "kill", "quit", ""]),
-        capture_output=True,
+    setup = [filled(each["text"]) for each in it["setupCommands"]]
+    gdb = subprocess.Popen(
+        ["gdb", "-q", "--interpreter=mi", *shlex.split(it["miDebuggerArgs"])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
         cwd=ROOT,
     )
-    assert "$1 = 3\n" in ran.stdout, ran.stdout + ran.stderr
-    assert "block (0, 0, 0), thread (3, 0, 0)" in ran.stdout
+    limit = threading.Timer(240, gdb.kill)
+    limit.start()
+
+    def done(command: str, until: str = "^done") -> str:
+        gdb.stdin.write(command + "\n")
+        gdb.stdin.flush()
+        for line in gdb.stdout:
+            assert not line.startswith(("^error", '*stopped,reason="exited')), (command, line)
+            if line.startswith(until):
+                return line
+        raise AssertionError(f"gdb ended at {command}")
+
+    for text in setup:
+        done(text if text[0] == "-" else f'-interpreter-exec console "{text}"')
+    done(f"-file-exec-and-symbols {sys.executable}")
+    done("-exec-arguments " + shlex.join(filled(each) for each in it["args"]))
+    done(f'-break-insert -f -c "threadIdx.x == 3" {source}:12')
+    done("-exec-run", "*stopped")
+    frames = done("-stack-list-frames")
+    assert re.findall(r'func="(.*?)".*?file="(.*?)",.*?line="(\d+)"', frames) == [
+        ("kernel(float*, int)", str(source), "12")
+    ]
+    assert 'value="3"' in done('-var-create - * "threadIdx.x"')
+    assert 'line="13"' in done("-exec-next", "*stopped")
+    assert 'value="6"' in done('-data-evaluate-expression "tile[3]"')
+    gdb.stdin.write("-gdb-exit\n")
+    gdb.stdin.close()
+    assert gdb.wait() == 0
+    limit.cancel()
 
 
 def at_terminal(command: list[str], *typed: str) -> str:
