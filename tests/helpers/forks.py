@@ -32,8 +32,8 @@ _INLINE = "module://matplotlib_inline.backend_inline"  # ipykernel sets it befor
 class Fork:
     """As subprocess.Popen of Python with -c and code, with -m and a module, or with a file.
 
-    Its text goes through pipes, or to where this process's goes for None; its input is empty, but
-    for subprocess.PIPE.
+    Its text goes through pipes, into files, or to where this process's goes for None; its input is
+    empty, but for subprocess.PIPE.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Fork:
         cwd: str | Path | None = None,
         env: dict[str, str] | None = None,
         stdin: int | None = None,
-        stdout: int | None = subprocess.PIPE,
-        stderr: int | None = subprocess.PIPE,
+        stdout: int | TextIO | None = subprocess.PIPE,
+        stderr: int | TextIO | None = subprocess.PIPE,
         start_new_session: bool = False,
     ) -> None:
         request = {
@@ -54,8 +54,8 @@ class Fork:
             "alone": start_new_session,
         }
         its_input, self.stdin = _pipe(writes=True) if stdin else (os.open(os.devnull, 0), None)
-        its_output, self.stdout = _pipe() if stdout else (os.dup(1), None)
-        its_errors, self.stderr = _pipe() if stderr else (os.dup(2), None)
+        its_output, self.stdout = _end(stdout, 1)
+        its_errors, self.stderr = _end(stderr, its_output if stderr == subprocess.STDOUT else 2)
         ends = [its_input, its_output, its_errors]
         self.pid: int = _asked(request, ends)
         for end in ends:
@@ -116,6 +116,13 @@ def _pipe(*, writes: bool = False) -> tuple[int, TextIO]:
     """The end of a pipe for a process, and a file of the other one."""
     ends = os.pipe()
     return ends[not writes], os.fdopen(ends[writes], "w" if writes else "r", encoding="utf-8")
+
+
+def _end(of: int | TextIO | None, ours: int) -> tuple[int, TextIO | None]:
+    """As `_pipe`, or what a file or our own descriptor is, of which we keep no end."""
+    if of == subprocess.PIPE:
+        return _pipe()
+    return os.dup(of.fileno() if hasattr(of, "fileno") else ours), None
 
 
 fresh = functools.partial(

@@ -4,10 +4,12 @@ import ctypes
 import operator
 import os
 import re
+import subprocess
 import textwrap
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +18,7 @@ from jit_cases import in_process, write
 
 import jitload
 import lab
+from tests.helpers.forks import Fork
 
 KERNEL = """
     #include <cstdio>
@@ -49,6 +52,13 @@ def kernel(tmp_path_factory, cache):
         yield jitload.load(source, target="cpu")
 
 
+@pytest.fixture
+def forked(monkeypatch) -> None:
+    """The process is a fork of one that has imported PyTorch."""
+    own = SimpleNamespace(**vars(subprocess) | {"Popen": Fork})
+    monkeypatch.setattr("lab.checker.trial.subprocess", own)
+
+
 def test_a_call_that_returns(kernel):
     trial = lab.trial(kernel.add, torch.zeros(4), 4)
     assert trial.outcome == "returned"
@@ -59,6 +69,7 @@ def test_a_call_that_returns(kernel):
     assert str(trial).startswith("risky.add returned after")
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_notebooks_tensors_are_untouched(kernel):
     x = torch.zeros(4)
     assert lab.trial(kernel.add, x, 4).arguments[0].sum() == 4
@@ -82,6 +93,7 @@ def test_a_segmentation_fault_is_told():
         _ = trial.result
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_is_out_of_bounds_is_no_success(kernel):
     trial = lab.trial(kernel.past[4, 256], torch.zeros(1000))
     assert trial.outcome == "raised"
@@ -91,6 +103,7 @@ def test_what_is_out_of_bounds_is_no_success(kernel):
     assert "the host's code: illegal memory access" in trial.report
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_hang_is_ended_at_the_limit(kernel):
     started = time.perf_counter()
     trial = lab.trial(kernel.hang, torch.zeros(1), seconds=0.5)
@@ -100,30 +113,35 @@ def test_a_hang_is_ended_at_the_limit(kernel):
     assert time.perf_counter() - started < 30
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_deadlock_is_told(kernel):
     trial = lab.trial(kernel.deadlock, seconds=10)
     assert trial.outcome == "raised"
     assert "wait_for_all" in trial.report
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_ends_itself():
     trial = lab.trial(os._exit, 3)
     assert trial.outcome == "crashed"
     assert "ended its process with status 3" in trial.report
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_error_that_is_raised(kernel):
     trial = lab.trial(kernel.add, torch.zeros(4, dtype=torch.int32), 4)
     assert trial.outcome == "raised"
     assert "TypeError: add: x is torch.int32; wanted torch.float32" in trial.report
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_function_of_a_module_and_keywords():
     assert lab.trial(operator.add, torch.ones(2), 1).result.tolist() == [2, 2]
     trial = lab.trial(torch.sum, torch.ones(2, 3), dim=1)
     assert trial.result.tolist() == [3, 3]
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_notebooks_own_function(kernel):
     """A closure that calls a kernel, of a module that the child cannot import."""
     scale = torch.full((4,), 2.0)
