@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 import pytest
 from browsers import browser, needs_browser
-from docutils.core import publish_doctree, publish_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -365,6 +364,8 @@ Raises:
 
 
 def test_docstrings_are_put_into_restructured_text():
+    from docutils.core import publish_parts  # late: it takes a second
+
     html = publish_parts(api.in_rst(DOCSTRING).replace("code-block", "code"), writer="html5")[
         "body"
     ]
@@ -383,6 +384,8 @@ def test_docstrings_are_put_into_restructured_text():
 def test_no_docstring_upsets_restructured_text(text):
     said = io.StringIO()
     written = api.in_rst(text).replace("code-block", "code")
+    from docutils.core import publish_doctree  # late: it takes a second
+
     publish_doctree(written, settings_overrides={"warning_stream": said, "report_level": 1})
     assert not said.getvalue(), written
 

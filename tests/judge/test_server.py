@@ -3,25 +3,27 @@
 import asyncio
 import json
 import sys
+from importlib.util import find_spec
 
 import pytest
 from exploits import CONTROLS, EXPLOITS, HEAD
 
 import jitload
 
-mcp = pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(not find_spec("mcp"), reason="mcp is not installed")
 
 
 def asked(*calls: tuple[str, dict]) -> tuple[set[str], list[dict]]:
     """The names of the server's tools, and the answers to calls."""
 
     async def ask():
+        from mcp import ClientSession  # late: it takes a second
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "lab", "mcp"], env=jitload.environment()
         )
-        async with stdio_client(server) as ends, mcp.ClientSession(*ends) as client:
+        async with stdio_client(server) as ends, ClientSession(*ends) as client:
             await client.initialize()
             tools = {it.name for it in (await client.list_tools()).tools}
             answers = [await client.call_tool(name, given) for name, given in calls]

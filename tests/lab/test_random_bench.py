@@ -1,6 +1,7 @@
 """`python -m lab.bench --random` without a GPU: what it draws, and what it says of the figures."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -9,27 +10,30 @@ from lab.bench import distribution, random_products
 from lab.bench.random_products import OPS, drawn
 from lab.bench.table import CONDITIONS
 
-DRAWN = [drawn(7, number, OPS) for number in range(400)]
+
+@cache
+def cells() -> list:
+    return [drawn(7, number, OPS) for number in range(400)]
 
 
 def test_a_cell_is_drawn_from_the_seed_and_its_number_alone():
     again = [drawn(7, number, OPS) for number in range(399, 389, -1)]
-    assert list(map(str, again)) == list(map(str, DRAWN[:389:-1]))
-    assert str(drawn(8, 0, OPS)) != str(DRAWN[0])
+    assert list(map(str, again)) == list(map(str, cells()[:389:-1]))
+    assert str(drawn(8, 0, OPS)) != str(cells()[0])
 
 
 def test_every_op_is_drawn_with_few_rows_and_many_and_with_odd_sizes():
-    assert Counter(cell.name for cell in DRAWN).keys() == set(OPS)
-    assert min(cell.rows for cell in DRAWN) < 4
-    assert max(cell.rows for cell in DRAWN) > 20_000
-    assert any(cell.rows % 2 and cell.rows > 16 for cell in DRAWN)
-    assert any(cell.cols % 8 and cell.cols > 256 for cell in DRAWN)
-    assert {cell.direction for cell in DRAWN} == {"forward", "backward", "both"}
-    assert {cell.dtype for cell in DRAWN} >= {torch.float32, torch.float16, torch.bfloat16}
+    assert Counter(cell.name for cell in cells()).keys() == set(OPS)
+    assert min(cell.rows for cell in cells()) < 4
+    assert max(cell.rows for cell in cells()) > 20_000
+    assert any(cell.rows % 2 and cell.rows > 16 for cell in cells())
+    assert any(cell.cols % 8 and cell.cols > 256 for cell in cells())
+    assert {cell.direction for cell in cells()} == {"forward", "backward", "both"}
+    assert {cell.dtype for cell in cells()} >= {torch.float32, torch.float16, torch.bfloat16}
 
 
 def test_no_cell_is_larger_than_a_gpu():
-    for cell in DRAWN:
+    for cell in cells():
         assert cell.operations < 5e13, cell
         if isinstance(cell, random_products.Rows):
             assert cell.rows * cell.cols <= random_products.ELEMENTS, cell
@@ -54,7 +58,7 @@ def test_what_is_drawn_of_an_op_can_be_computed(op):
 
 def measured(percents: list[float]) -> list[dict[str, object]]:
     lines = []
-    for cell, percent in zip(DRAWN, percents, strict=False):
+    for cell, percent in zip(cells(), percents, strict=False):
         common = cell.columns() | {"clock": "turns", "run": "2030-01-02 03:04"}
         common |= dict.fromkeys(CONDITIONS, "known")
         for label, time_us in {"ours": 50.0, "eager": 90.0, "compile": percent / 2}.items():
