@@ -59,6 +59,11 @@ def of_tensor_memory() -> list[str]:
     ):
         name = f"tcgen05.mma.sp.cta_group::1.kind::{kind}.block_scale{vectors}"
         found.append(f"{name} [r1], d0, d1, [r2], r3, [r4], [r5], p;")
+        found += [
+            f"tcgen05.mma.cta_group::{cta}.kind::{kind}.block_scale{vectors}"
+            f" [r1], {a}, d1, r3, [r4], [r5], p;"
+            for cta, a in itertools.product("12", ("d0", "[r0]"))
+        ]
     masks = ["{r4, r5, r6, r7}", "{r4, r5, r6, r7, r8, r9, r10, r11}"]
     for cta, mask in itertools.product("12", masks):
         found.append(f"tcgen05.mma.cta_group::{cta}.kind::f16 [r1], d0, d1, r3, {mask}, p;")
@@ -87,8 +92,8 @@ def assembles(line: str, architecture: str, folder) -> bool:
 @pytest.mark.skipif(machine.cuda_home() is None, reason="needs ptxas")
 @pytest.mark.parametrize(
     ("lines", "architecture"),
-    [(of_warps(), "sm_120a"), (of_tensor_memory(), "sm_100a")],
-    ids=["sm_120a", "sm_100a"],
+    [(of_warps(), "sm_120a"), (of_tensor_memory(), "sm_100a"), (of_tensor_memory(), "sm_103a")],
+    ids=["sm_120a", "sm_100a", "sm_103a"],
 )
 def test_the_simulator_knows_what_ptxas_accepts(tmp_path, lines, architecture):
     wrong = {

@@ -67,7 +67,7 @@ struct SparseFragments : Fragments {
 // Scales of blocks along k: UE8M0 is a power of two, UE4M3 is E4M3 without its sign.
 struct BlockScales {
     bool is_ue4m3;
-    uint8_t count;  // of a row of A and of a column of B: 1, 2 or 4
+    uint8_t count;  // of a row of A and of a column of B: 1, 2 or 4; with 96 of k 3 or 6
 };
 
 // And where rows of A and columns of B have scales: the first byte of a lane's word, and which

@@ -73,6 +73,7 @@ struct TensorOperation {
     Unpacking unpacking;
     const char* file;
     int line;
+    uint32_t architecture;  // __CUDA_ARCH__ of who asks
 };
 inline const char* name_of(const TensorOperation& operation) {
     constexpr const char* names[] = {"tcgen05.mma", "tcgen05.cp", "tcgen05.shift"};
@@ -106,7 +107,7 @@ struct TensorUse {
     const uint32_t* cells[2];  // of each block: 128 lanes of 512 columns
     int block_count = 1, written_count = 0, read_count = 0, scale_count = 0, matrix_count = 0;
     ColumnRange written[2], read[4], scales[2];  // scales: those of what is read
-    SharedMatrix matrices[4];
+    SharedMatrix matrices[8];
 
     void writes(ColumnRange range) { written[written_count++] = range; }
     void reads(ColumnRange range) { read[read_count++] = range; }

@@ -23,6 +23,7 @@ struct Instruction {
     uint32_t byte_of_a = 0, byte_of_b = 0;  // where a row's scales begin in a word
     int m, n, blocks;
     bool a_is_transposed, b_is_transposed, is_sparse, is_stationary;
+    uint32_t row_bytes = 32;  // of A, and of B where A is not sparse
 
     uint32_t field(int from, int width) const { return bits >> from & ((1u << width) - 1); }
     int rows() const { return m / blocks; }  // of a block
@@ -129,13 +130,33 @@ struct Instruction {
         byte_of_b = field(4, 2);
         if (scales.is_ue4m3 && !(it.product == ProductKind::MXF4NVF4 && it.scales == 4))
             refuse(it, "bit 23 is %u (UE4M3): that is for kind::mxf4nvf4 with scale_vec::4X", 0u);
-        if (byte_of_a % it.scales || byte_of_b % it.scales)
-            refuse(it, "the scale factor ids, bits 4, 5, 29 and 30, are multiples of %u here",
-                   it.scales);
-        if (field(31, 1)) refuse(it, "bit 31 is %u: K is 32 or 64 here, not 96", 1u);
-        if (rows() != 128) refuse(it, "M is %u: with scales it is 128 for each block", uint32_t(m));
+        if (field(31, 1)) read_k_96(it);
+        const uint32_t step = scales.count == 3 ? 1 : scales.count == 6 ? 2 : scales.count;
+        if (byte_of_a % step || byte_of_b % step)
+            refuse(
+                it, "the scale factor ids, bits 4, 5, 29 and 30, are multiples of %u here", step);
+        if (rows() != 128 && (rows() != 64 || blocks == 1 || is_sparse))
+            refuse(it,
+                   blocks == 1 ? "M is %u: with scales it is 128 with cta_group::1"
+                   : is_sparse ? "M is %u: with scales and .sp it is 256 with cta_group::2"
+                               : "M is %u: with scales it is 128 or 256 with cta_group::2",
+                   uint32_t(m));
         if (n < 8 * blocks || n > 256 || n % (8 * blocks))
             refuse(it, "N is %u: it is a multiple of 8 for each block, to 256", uint32_t(n));
+    }
+
+    // 48 bytes of a row, and scales for 16 or 32 numbers of these.
+    void read_k_96(const TensorOperation& it) {
+        if (tile.a != Type::E2M1) refuse(it, "bit 31 is %u: K is 32 for this kind, not 96", 1u);
+        if (it.architecture >= 1000 && it.architecture != 1030)
+            refuse(it, "bit 31 is 1 (K is 96): sm_103a alone has that, and this is for sm_%u",
+                   it.architecture / 10);
+        if (is_sparse) refuse(it, "bit 31 is %u: K is 128 with .sp, not 96", 1u);
+        if (it.a_in_memory) refuse(it, "bit 31 is %u (K is 96): A is in shared memory then", 1u);
+        if (rows() != 128) refuse(it, "M is %u: with K = 96 it is 128 for each block", uint32_t(m));
+        tile.k = 96;
+        row_bytes = 48;
+        scales.count = it.scales == 4 ? 6 : 3;
     }
 
     void set(const TensorOperation& it, const char* wanted, bool is_known, Type a, Type b) {

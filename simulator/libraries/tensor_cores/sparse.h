@@ -79,7 +79,7 @@ void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which) {
     const auto mine = [&](int lane) { return static_cast<ScaledFragments*>(lanes[lane]); };
     const ScaledFragments& first = *mine(0);
     const Tile& tile = *first.tile;
-    uint32_t rows[16], columns[8];
+    uint64_t rows[16], columns[8];
     for (int group = 0; group < 8; group++) {
         for (int half = 0; half < 2; half++)
             rows[group + 8 * half] =

@@ -83,28 +83,70 @@ void unpack(char* bytes, size_t count, Type type) {
     if (is_unpacked(type)) unpack(bytes, count, type == Type::ByteE2M1 ? 4 : 6);
 }
 
-// The scales of `count` rows of A or columns of B: 32 lanes have a word for each row of 32.
+// 48 bytes of each row of a matrix, along k. What is past the 128 bytes that the swizzle permutes
+// is at an address of its own, which the descriptor has in the place of an offset: bit 52 says so.
+struct LongRows {
+    Descriptor first, second;
+    uint32_t units;  // of 16 bytes, that are in the first part
+
+    LongRows(uint64_t bits, const TensorOperation& it, const char* what)
+        : first(descriptor_of(bits, it, what)), second(first) {
+        const uint32_t width = first.swizzle, at = first.start % std::max(width, 1u);
+        units = width ? std::min((width - at) / 16, 3u) : 3;
+        if (units == 3) return;
+        if (!(bits >> 52 & 1) || width != 128 || first.base_offset)
+            fail_with(
+                what, it.file, it.line,
+                "its matrix descriptor is 0x%016llx: 48 bytes along k pass the end of its %u; "
+                "that needs a swizzle of 128 bytes, a base offset of 0, and the address of "
+                "the rest in bits 16 to 29 and 52 (leading dimension, absolute)",
+                (unsigned long long)bits, width);
+        second.start = first.leading;
+    }
+};
+
+void gather_long_rows(const Block& block, uint64_t bits, const TensorOperation& it, uint32_t from,
+                      uint32_t lines, char* to) {
+    const LongRows rows(bits, it, "tcgen05.mma");
+    const uint32_t bytes = rows.units * 16;
+    char part[256 * 48];
+    gather(block, rows.first, false, from, lines, bytes, 1, part);
+    for (uint32_t i = 0; i < lines; i++) memcpy(to + i * 48, part + i * bytes, bytes);
+    if (bytes == 48) return;
+    gather(block, rows.second, false, from, lines, 48 - bytes, 1, part);
+    for (uint32_t i = 0; i < lines; i++)
+        memcpy(to + i * 48 + bytes, part + i * (48 - bytes), 48 - bytes);
+}
+
+// The scales of `count` rows of A or columns of B: 32 lanes have a word for each row of 32. With 96
+// of k they go on in the words of the next tile of 128 or 256 rows.
 void gather_scales(TensorMemory& memory, uint32_t address, uint32_t byte, int count,
-                   const TensorOperation& it, uint32_t* to) {
+                   const Instruction& instruction, const TensorOperation& it, uint64_t* to) {
     address &= 0x3fffffff;  // the upper two bits are the scale factor id again
     if (address >> 16)
         fail_with("tcgen05.mma", it.file, it.line,
                   "its scale factors have the address 0x%08x: they begin in lane 0", address);
-    want_columns(memory, address, (count + 31) / 32, "tcgen05.mma", it.file, it.line);
-    const uint32_t used = it.scales == 4 ? ~0u : (1u << 8 * it.scales) - 1;
+    const uint32_t scales = instruction.scales.count, next = count > 128 ? 8 : 4;
+    const bool goes_on = byte + scales > 4;
+    want_columns(
+        memory, address, (count + 31) / 32 + (goes_on ? next : 0), "tcgen05.mma", it.file, it.line);
+    const uint64_t used = (1ull << 8 * scales) - 1;
     for (int i = 0; i < count; i++) {
         const uint32_t lane = i % 32, column = address + i / 32;
-        const auto word = [&](uint32_t quarter) {
-            return memory.row(quarter * 32 + lane)[column] >> 8 * byte & used;
+        const auto bytes = [&](uint32_t quarter) {
+            const uint32_t* const words = memory.row(quarter * 32 + lane) + column;
+            const uint64_t more = goes_on ? words[next] : 0;
+            return (words[0] | more << 32) >> 8 * byte & used;
         };
-        to[i] = word(0);
+        to[i] = bytes(0);
         for (uint32_t quarter = 1; quarter < 4; quarter++)
-            if (word(quarter) != to[i])
+            if (bytes(quarter) != to[i])
                 fail_with("tcgen05.mma", it.file, it.line,
-                          "its scale factors in column %u are 0x%x in lane %u and 0x%x in lane %u: "
-                          "all four quarters of the lanes have the same ones (tcgen05.cp with "
+                          "its scale factors in column %u are 0x%llx in lane %u and 0x%llx in lane "
+                          "%u: all four quarters of the lanes have the same ones (tcgen05.cp with "
                           ".warpx4 copies them to each)",
-                          column, to[i], lane, word(quarter), quarter * 32 + lane);
+                          column, (unsigned long long)to[i], lane,
+                          (unsigned long long)bytes(quarter), quarter * 32 + lane);
     }
 }
 
@@ -134,20 +176,26 @@ void multiply(const Pair& pair, const TensorOperation& it) {
     const Tile& tile = instruction.tile;
     const int rows = instruction.rows(), n = instruction.n, size = bits_of(tile.d) / 8;
     const int columns = instruction.columns();
-    constexpr uint32_t row_bytes = 32;
+    const uint32_t row_bytes = instruction.row_bytes;
+    const bool is_long = row_bytes > 32;
     const uint32_t row_of_b = it.is_sparse ? 2 * row_bytes : row_bytes;
-    alignas(64) static thread_local char a[64 * row_bytes], b[256 * 2 * row_bytes];
+    alignas(64) static thread_local char a[64 * 48], b[256 * 64];
     alignas(64) static thread_local char d[64 * 256 * 4];
     const int of_each = n / pair.count;
     const Descriptor of_b = descriptor_of(it.b, it, what);
     const ZeroColumns zeros(instruction, it);
-    for (int i = 0; i < pair.count; i++)
-        gather(*pair.blocks[i], of_b, instruction.b_is_transposed, zeros.shift(), of_each, row_of_b,
-               std::max(bits_of(tile.b) / 8, 1), b + i * of_each * row_of_b);
+    for (int i = 0; i < pair.count; i++) {
+        char* const to = b + i * of_each * row_of_b;
+        if (is_long)
+            gather_long_rows(*pair.blocks[i], it.b, it, 0, of_each, to);
+        else
+            gather(*pair.blocks[i], of_b, instruction.b_is_transposed, zeros.shift(), of_each,
+                   row_of_b, std::max(bits_of(tile.b) / 8, 1), to);
+    }
     unpack(b, size_t(n) * row_of_b, tile.b);
     for (int i = 0; i < n; i++)
         if (zeros.is_zero(i)) memset(b + i * row_of_b, 0, row_of_b);
-    uint32_t scales_of_a[128], scales_of_b[256];
+    uint64_t scales_of_a[128], scales_of_b[256];
     const uint32_t column = it.to & 0xffff;
     // One part of D after the other, at most 64 rows at once.
     const auto multiply_rows = [&](int block, int part, int first) {
@@ -161,6 +209,8 @@ void multiply(const Pair& pair, const TensorOperation& it) {
                 memcpy(a + row * row_bytes,
                        memory.row(lane_of_a + instruction.lane(from)) + column_of_a, row_bytes);
             }
+        } else if (is_long) {
+            gather_long_rows(*pair.blocks[block], it.a, it, first, tile.m, a);
         } else {
             gather(*pair.blocks[block], descriptor_of(it.a, it, what), instruction.a_is_transposed,
                    first, tile.m, row_bytes, std::max(bits_of(tile.a) / 8, 1), a);
@@ -198,8 +248,10 @@ void multiply(const Pair& pair, const TensorOperation& it) {
         want_columns(memory, it.to, columns, what, it.file, it.line);
         if (it.a_in_memory) want_columns(memory, uint32_t(it.a), 8, what, it.file, it.line);
         if (it.scales) {
-            gather_scales(memory, it.scales_of_a, instruction.byte_of_a, rows, it, scales_of_a);
-            gather_scales(memory, it.scales_of_b, instruction.byte_of_b, n, it, scales_of_b);
+            gather_scales(
+                memory, it.scales_of_a, instruction.byte_of_a, rows, instruction, it, scales_of_a);
+            gather_scales(
+                memory, it.scales_of_b, instruction.byte_of_b, n, instruction, it, scales_of_b);
         }
         for (int part = 0; part < instruction.parts(); part++)
             for (int first = 0; first < rows; first += tile.m) multiply_rows(i, part, first);
@@ -293,8 +345,13 @@ ColumnRanges written_by(const TensorOperation& it) {
 
 ColumnRanges scales_of(const TensorOperation& it) {
     if (it.kind != TensorOperation::Product || !it.scales) return {};
-    const uint32_t n = (it.instruction >> 17 & 63) * 8;
-    return {{it.scales_of_a & 0xffff, 4}, {it.scales_of_b & 0xffff, (n + 31) / 32}};
+    const uint32_t m = (it.instruction >> 24 & 31) * 16, n = (it.instruction >> 17 & 63) * 8;
+    // With 96 of k some may be in the words of the next tile.
+    const uint32_t bits = it.instruction, count = it.scales == 4 ? 6 : 3, is_long = bits >> 31;
+    const uint32_t more_of_a = is_long && (bits >> 29 & 3) + count > 4 ? 4 : 0;
+    const uint32_t more_of_b = is_long && (bits >> 4 & 3) + count > 4 ? n > 128 ? 8 : 4 : 0;
+    return {{it.scales_of_a & 0xffff, m / it.blocks / 32 + more_of_a},
+            {it.scales_of_b & 0xffff, (n + 31) / 32 + more_of_b}};
 }
 
 ColumnRanges read_by(const TensorOperation& it) {
@@ -399,6 +456,17 @@ TensorUse use_of(const TensorOperation& it) {
         if (it.kind != TensorOperation::Product) continue;
         const Instruction of(it);
         const Tile& tile = of.tile;
+        if (of.row_bytes > 32) {
+            for (const bool is_b : {false, true}) {
+                const uint64_t bits = is_b ? it.b : it.a;
+                const LongRows rows(bits, it, use.what);
+                const int lines = is_b ? of.n / pair.count : of.rows(), bytes = rows.units * 16;
+                reads(i, bits, false, lines, bytes, 1);
+                const uint64_t rest = (bits & ~0x3fffull) | rows.second.start >> 4;
+                if (bytes < 48) reads(i, rest, false, lines, 48 - bytes, 1);
+            }
+            continue;
+        }
         if (!it.a_in_memory)
             reads(i, it.a, of.a_is_transposed, of.rows(), 32, std::max(bits_of(tile.a) / 8, 1));
         reads(i, it.b, of.b_is_transposed, of.n / pair.count, it.is_sparse ? 64 : 32,

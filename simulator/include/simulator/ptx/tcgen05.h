@@ -129,6 +129,7 @@ void __ptx_tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t 
 inline void __ptx_tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
     operation.file = file;
     operation.line = line;
+    operation.architecture = SIMULATOR_ARCHITECTURE;
     const char* what = tensor_cores::name_of(operation);
     tell_cta_group(operation.blocks, what, file, line);
     tell_use(what, file, line, operation);
