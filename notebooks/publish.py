@@ -247,10 +247,20 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, *, timeout: float | N
 
 
 def run(notebook: nbformat.NotebookNode, folder: Path, machine: str | None) -> None:
-    """Run a chapter in `folder` to publish it. machine: the GPU's name."""
+    """Run a chapter in `folder` to publish it. machine: the GPU's name.
+
+    Cells with the tag `simulator` run alone, and only where their outputs are out of date.
+    """
     noted = {"code": code_digest(notebook)}
     if not simulated.is_whole(notebook):
-        execute(notebook, folder)
+        noted[simulated.DIGESTS] = notebook.metadata.get(OUTPUTS, {}).get(simulated.DIGESTS, {})
+        measured = [cell for cell in notebook.cells if not simulated.is_simulated(cell)]
+        alone = nbformat.v4.new_notebook(cells=measured, metadata=METADATA)
+        try:
+            execute(alone, folder)
+        finally:  # where a cell has raised, its traceback is there, too
+            for cell, ran in zip(measured, alone.cells, strict=True):
+                cell.update(ran)
         noted["machine"] = machine
     notebook.metadata[OUTPUTS] = noted
     with tempfile.TemporaryDirectory() as empty:

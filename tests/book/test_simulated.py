@@ -91,6 +91,17 @@ def test_a_chapter_of_nothing_else_runs_as_a_whole(chapter, monkeypatch):
     assert publish.edited(chapter)
 
 
+def test_publishing_runs_it_once_and_alone(chapter, tmp_path):
+    runs = tmp_path / "runs"
+    change(chapter, "b", f"print('x' in globals(), file=open({str(runs)!r}, 'a'))")
+    notebook = read(chapter)
+    publish.run(notebook, tmp_path, "another GPU")
+    assert notebook.cells[0].outputs[0].text == "1\n"
+    assert notebook.metadata[publish.OUTPUTS]["machine"] == "another GPU"
+    publish.run(notebook, tmp_path, "another GPU")
+    assert runs.read_text() == "False\n"
+
+
 def test_an_error_in_it_leaves_the_chapter_as_it_was(chapter):
     change(chapter, "b", "print(x)")  # another cell's
     before = chapter.read_text()
