@@ -23,7 +23,7 @@ from lab.judge.sandbox import threads_of
 from lab.judge.task import Task
 
 ROUNDS = 15
-SETS = 4  # calls of a round, each with tensors of its own
+SETS = 16  # calls of a round, each with tensors of its own: the first waits for the host
 ELEMENTS = 1 << 25  # of a call's inputs on a GPU
 PREDICTED = 1 << 20  # the same for a prediction
 COLS = 4096

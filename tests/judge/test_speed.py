@@ -153,6 +153,17 @@ def test_what_is_written_after_the_answer_does_not_count():
     assert work.truth(2)["sums"] != [[0.0]]
 
 
+def test_inputs_of_later_rounds_lie_where_the_first_ones_did():
+    asked = {"sizes": {"rows": 2, "cols": 3}, "dtype": "float32", "sets": 2, "device": "cpu"}
+    work = rounds.Rounds(Task.of("square"), asked)
+    work.prepare(1)
+    addresses, first = [t["x"].data_ptr() for t in work.inputs], work.inputs[1]["x"].clone()
+    work.prepare(2)
+    assert [t["x"].data_ptr() for t in work.inputs] == addresses
+    assert torch.equal(work.inputs[0]["x"], first)  # drawn from the seed 1 + 1
+    assert not torch.equal(work.inputs[1]["x"], first)
+
+
 def test_threads_are_counted_in_all_of_a_process_family():
     start = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
     code = f"import subprocess, sys; {start}; subprocess.run([sys.executable, '-c', {start!r}])"

@@ -20,6 +20,7 @@ import jitload
 from jitloader import autocast
 from jitloader.arguments import recipe_of
 from jitloader.building import readings
+from lab.auditor.traps import TRAPS
 from lab.ship import python_files
 from lab.ship.__main__ import main
 from toolchain.shipped_bindings import Names, bound, why_not_shipped
@@ -94,8 +95,11 @@ def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
     proof = json.loads((square / "square/proof.json").read_text())
     assert len(proof["errors"]) == 32
     assert [check["findings"] for check in proof["checks"]] == [0] * 4
-    assert [(it["op"], it["ok"]) for it in proof["audits"]] == [("square", True)]
-    assert "## Audited" in (square / "square/PROOF.md").read_text()
+    (audit,) = proof["audits"]
+    assert (audit["op"], audit["ok"]) == ("square", True)
+    assert sum(audit["counts"].values()) == len(TRAPS)
+    page = (square / "square/PROOF.md").read_text().partition("## Audited")[2]
+    assert all(f"- {it['verdict']}, {it['trap']}: {it['said']}" in page for it in audit["rows"])
     assert proof["bench"]
     changed = square / "square/ops/square.py"
     text = changed.read_text()
