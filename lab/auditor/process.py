@@ -151,7 +151,9 @@ def main(folder: Path) -> None:
             for row in tried(made, [by_key[key]]):
                 rows.write(f"{key}\t{dumped(row)}\n")
                 rows.flush()
-    (folder / "notes").write_text(json.dumps(made.notes))
+    # Whole, or not at all: from here on it may be killed for the time that the last trap took.
+    (folder / "notes.part").write_text(json.dumps(made.notes))
+    (folder / "notes.part").replace(folder / "notes")
     sys.stdout.flush()
     os._exit(0)
 

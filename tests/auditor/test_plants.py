@@ -177,7 +177,7 @@ def test_a_crash_is_a_row_and_the_others_go_on(how):
         torch.ones(3, 4),
         reference=_twice,
         only=["error", "empty", "same bits"],
-        seconds=3,
+        seconds=60 if how == "crash" else 20,
     )
     assert report.row("empty").verdict == FAIL
     assert ("SIGABRT" if how == "crash" else "did not return within") in report.row("empty").message
@@ -203,7 +203,6 @@ def test_a_crash_of_the_reference_is_no_trap_of_the_op():
         torch.ones(3, 4),
         reference=lambda x: Aborting.apply(x),
         only=["error", "empty"],
-        seconds=3,
     )
     assert [it.verdict for it in report.rows] == ["ok", "ok"], str(report)
     assert report.row("empty").message == "1 of them"
