@@ -152,6 +152,11 @@ __device__ int64_t info_at(const Call& a, Place p) {
 
 constexpr int kInfoThreads = 256;
 
+// From this log-sum-exp on, the rounding of the scores, which the backward pass sums in another
+// order, may make the largest p more than 1: up to 2^70 at 2^30. So it is raised by more than that
+// rounding, and p becomes almost 0.
+constexpr float kUncertainLse = 1 << 24, kRaise = 1.0f / (1 << 20);
+
 // Counters that have to be 0 before the next kernel: one, and `each` for every 64 rows of a slice.
 struct Counters {
     int* values = nullptr;
@@ -194,6 +199,8 @@ __global__ __launch_bounds__(kInfoThreads) void row_infos(
         if (place.row < a.rows) {
             const Vec<float, 2> max_sum = load<2>(stats + 2 * a.line(place));
             info = {max_sum[0] * kLog2E + log2f(max_sum[1]), sum};
+            const float size = fabsf(info.lse_log2);
+            if (size >= kUncertainLse && size < INFINITY) info.lse_log2 += size * kRaise;
         }
         infos[n * kAtOnce + first] = info;
     }

@@ -311,6 +311,18 @@ def test_scores_past_whole_numbers_beside_none(version: str):
     torch.testing.assert_close(got, want, rtol=0, atol=0.05)
 
 
+@pytest.mark.parametrize("cols", [64, 128, 256])
+@each_with_tensor_cores
+def test_gradients_of_scores_that_float_cannot_tell_apart(version: str, cols: int):
+    """No weight is more than 1, though scores of 10^9 have other last digits in backward."""
+    dice = torch.Generator().manual_seed(cols)
+    q, k, v = (1e4 * (torch.randn(rows, cols, generator=dice) + 0.25) for rows in (70, 90, 90))
+    q, k, v = (t.bfloat16().to(DEVICE).requires_grad_() for t in (q, k, v))
+    g = torch.randn(70, cols, generator=dice).bfloat16().to(DEVICE)
+    (dv,) = torch.autograd.grad(attention(q, k, v, version=version), v, g)
+    assert (dv.float().abs() <= 1.01 * g.float().abs().sum(0)).all()
+
+
 @pytest.mark.parametrize("cols", [64, 128])
 @each_with_tensor_cores
 def test_the_same_bits_beside_other_batches(version: str, cols: int):
