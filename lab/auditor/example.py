@@ -142,7 +142,8 @@ class Example:
 
     @classmethod
     def of(cls, call: Call, reference: Callable, shapes: dict[str, str] | None = None) -> Example:
-        """shapes: each tensor's shape in letters, as reference.py has it; else the sizes tell."""
+        """shapes: of each tensor in letters, as reference.py has it, or in numbers, which stay;
+        else the sizes tell."""
         example = cls(call, reference)
         if shapes is None:
             example._tie_equal_sizes()
@@ -159,16 +160,21 @@ class Example:
         for i in self.call.tensors:
             t, name = self.call.leaves[i], self.call.names[i]
             text = shapes.get(name, "").partition(",")[0]
-            parts = [_LETTER.fullmatch(it) for it in text.split()]
-            if len(parts) != t.dim() or None in parts:
+            words = text.split()
+            parts = [None if it.isdigit() else _LETTER.fullmatch(it) for it in words]
+            stay = [n if p else w for p, w, n in zip(parts, words, map(str, t.shape), strict=False)]
+            if len(words) != t.dim() or stay != [str(n) for n in t.shape]:
                 raise ValueError(f"shapes: {name} has the shape {list(t.shape)}, not {text!r}")
-            self.letters[i] = [(int(it[1] or 1), it[2]) for it in parts]
-            for (factor, letter), size in zip(self.letters[i], t.shape, strict=True):
+            self.letters[i] = [it and (int(it[1] or 1), it[2]) for it in parts]
+            for place, size in zip(self.letters[i], t.shape, strict=True):
+                if place is None:
+                    continue
+                factor, letter = place
                 if self.sizes.setdefault(letter, size // factor) * factor != size:
                     raise ValueError(f"shapes: {letter} is {self.sizes[letter]}; {name} has {size}")
             limit = re.search(r"< (\w+)", shapes.get(name, ""))
             if limit:
-                self.limits[i] = limit[1]
+                self.limits[i] = int(limit[1]) if limit[1].isdigit() else limit[1]
 
     def _tie_equal_sizes(self) -> None:
         for i in self.call.tensors:
@@ -177,7 +183,7 @@ class Example:
 
     def _untie(self) -> None:
         """A dimension that the reference lets change alone has a letter of its own; one that does
-        not change, even with all of its size, has none. Offsets and what they divide stay as one."""
+        not change, even with all of its size, has none. Offsets and what they divide stay one."""
         for i in self.call.tensors:
             for place, size in enumerate(self.call.leaves[i].shape):
                 shared = sum(p[1] == f"n{size}" for ps in self.letters.values() for p in ps if p)

@@ -46,8 +46,9 @@ def audit(
     inputs: the arguments of one right call: a tensor, a tuple of arguments, or a dict by name. The
         ops of reference.py need none.
     reference: the same in PyTorch's ops, with the same arguments; it is run in float64, too.
-    shapes: each tensor's shape in letters, as in {"x": "rows cols", "weight": "cols"}; by default
-        the reference tells which sizes belong together.
+    shapes: each tensor's shape in letters, as in {"x": "rows cols", "scale": "rows 1"}, where a
+        number stays, and integers' limits: "rows, int64 < cols"; by default the reference tells
+        which sizes belong together.
     sources: files of the kernels, where they were not compiled here.
     only: names or sections of traps; all by default.
     seed: of all that is drawn.

@@ -202,6 +202,19 @@ def test_integers_that_say_where_parts_begin():
     assert report.row("shapes").verdict == "ok"
 
 
+def test_sizes_that_stay():
+    """A reference may take more than the op: here a scale of several columns."""
+    scale = drawn(5, 1)
+    call = Call.of(torch.mul, (X, scale), {})
+    shapes = {call.names[0]: "rows cols", call.names[1]: "rows 1, < 7"}
+    example = Example.of(call, torch.mul, shapes)
+    x, other = example.draw({"rows": 8, "cols": 2}, check=True).leaves
+    assert (x.shape, other.shape) == ((8, 2), (8, 1))
+    assert list(example.limits.values()) == [7]
+    with pytest.raises(ValueError, match=r"has the shape \[5, 1\], not 'rows 2'"):
+        Example.of(call, torch.mul, shapes | {call.names[1]: "rows 2"})
+
+
 class OnlyFloats(torch.autograd.Function):
     """Takes float64, and its backward pass refuses that."""
 
