@@ -102,25 +102,34 @@ def test_every_function_is_planted_or_correct():
     assert exported == {function for _, function in CORRECT} | planted
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", mostly_slow(CASES), ids=str)
-def test_nothing_is_found_in_our_own_kernels(case, dtype):
+def in_turn(cases: list[Case]) -> list:
+    """Each case in each type, the shapes in turn, so that an op meets each type with each shape.
+
+    Products, which take long, have one: test_ops_robust.py has them in 16 bits, in several tiles.
+    """
+    return [
+        pytest.param(case, dtype, SHAPES[(number + step) % 2], marks=param.marks)
+        for number, param in enumerate(mostly_slow(cases))
+        for case in param.values
+        for step, dtype in enumerate((torch.float32, torch.float16)[: 2 - case.is_product])
+    ]
+
+
+@pytest.mark.parametrize(("case", "dtype", "shape"), in_turn(CASES), ids=str)
+def test_nothing_is_found_in_our_own_kernels(case, dtype, shape):
     compile_checks(case.op.name)
-    for shape in SHAPES:
-        report = checked_case(case, dtype, *shape)
-        assert report.findings.empty, str(report)
-        assert not report.traffic.empty
+    report = checked_case(case, dtype, *shape)
+    assert report.findings.empty, str(report)
+    assert not report.traffic.empty
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(("order", "dtype"), [(0, torch.float32), (1, torch.bfloat16)], ids=str)
 @pytest.mark.parametrize("case", [case for case in BEST if case.widest >= 65536], ids=str)
-def test_nothing_is_found_in_our_own_kernels_of_wide_rows(case, order):
+def test_nothing_is_found_in_our_own_kernels_of_wide_rows(case, order, dtype):
     """Those of clusters and asynchronous copies, whose sums go from block to block."""
-    cols = 4096 if case.is_product else 65536  # a product has each element of w for each row
-    for dtype in (torch.float32, torch.bfloat16):
-        report = checked_case(case, dtype, 3, cols, thread_order=order)
-        assert report.findings.empty, str(report)
+    report = checked_case(case, dtype, 3, 65536, thread_order=order)
+    assert report.findings.empty, str(report)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
