@@ -232,7 +232,7 @@ def test_a_name_is_exchanged_for_one_of_the_same_length():
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_after_200_random_edits_every_function_is_that_of_its_files(own):
+def test_after_100_random_edits_every_function_is_that_of_its_files(own):
     """Of sources and headers, some of which come and go."""
     drawn = random.Random(28)
     names = ["first", "second", "third"]
@@ -251,7 +251,7 @@ def test_after_200_random_edits_every_function_is_that_of_its_files(own):
     for name in names:
         put(name)
     kernel = load(*(f"{name}.cpp" for name in names))
-    for step in range(200):
+    for step in range(100):
         for name in drawn.sample(names, drawn.choice([1, 1, 1, 2])):
             source, header = values[name]
             if drawn.random() < 0.5:
