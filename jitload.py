@@ -108,7 +108,6 @@ From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -116,11 +115,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import playground_folder
+from toolchain.collector import uncollected
 
-# Importing leaves no garbage, and a full collection takes 80 ms to go through PyTorch's objects.
-_collects = gc.isenabled()
-gc.disable()
-try:
+with uncollected():
     from jitloader import runtime, tracebacks
     from jitloader.arguments import KERNELS, op_file, op_files, op_folders, recipe_of
     from jitloader.building import ensure as _ensure
@@ -137,9 +134,6 @@ try:
     from toolchain.errors import CompileError, MissingTool
     from toolchain.machine import cuda_home, default_target, device
     from toolchain.sources import binding_of, label
-finally:
-    if _collects:
-        gc.enable()
 
 if TYPE_CHECKING:
     from jitloader.events import BuildEvent, announce, listen, listeners, unlisten

@@ -22,6 +22,7 @@ from jitloader.cache import UNAWAITED, Cache
 from jitloader.inputs import Inputs
 from jitloader.remembered import remember, remembered
 from toolchain.code import SIMULATOR, Recipe
+from toolchain.collector import uncollected
 from toolchain.errors import CompileError, limit_of_processes
 from toolchain.notes import digest_of
 from toolchain.sources import label
@@ -179,11 +180,12 @@ def _build_in(
     first: str = "",
     lifeline: int | None = None,
 ) -> Build | None:
-    from jitloader import objects  # late: a warm load does without
-    from jitloader.events import announced, note
-    from toolchain.by_kernel import Halves
-    from toolchain.compile import compile_library
-    from toolchain.errors import format_warnings
+    with uncollected():
+        from jitloader import objects  # late: a warm load does without
+        from jitloader.events import announced, note
+        from toolchain.by_kernel import Halves
+        from toolchain.compile import compile_library
+        from toolchain.errors import format_warnings
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
@@ -245,7 +247,8 @@ def _build_in(
     build.write(result)
     inputs.cache.place(result, name)
     objects.keep(inputs, compiled.objects, work, halves)
-    if recipe.target == "cpu" and inputs.includes_torch:
+    here = torch.cuda.is_available() if recipe.target == "cuda" else inputs.includes_torch
+    if here:
         from jitloader.parsing import parse
         from toolchain import precompiled
 

@@ -293,7 +293,7 @@ def main(arguments: list[str] | None = None) -> int:
     builder.add_argument("--target", choices=machine.TARGETS)
     aside = "in silence, while nobody else wants the processor, until standard input ends"
     builder.add_argument("--ahead", action="store_true", help=aside)
-    once = "the simulator's runtime alone, into this Python environment, where every cache finds it"
+    once = "what all kernels share alone, into this Python environment, where every cache finds it"
     builder.add_argument("--environment", action="store_true", help=once)
     runner = commands.add_parser(
         "run", help=run.__doc__.splitlines()[0], usage=f"python -m jitload run {_USAGE}"

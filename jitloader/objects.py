@@ -40,9 +40,11 @@ def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
         folders[halves.source] = f"{_folder(inputs, halves.source)}.host"
     found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
-    precompiled = [folder / "precompiled" for folder in inputs.cache.folders]
+    stand_ins, precompiled = (
+        [folder / name for folder in inputs.cache.folders] for name in ("stand_ins", "precompiled")
+    )
     settings = [_compiled_as(inputs, number).settings for number in range(len(recipe.sources))]
-    return Earlier(settings, objects, inputs.cache.own / "stand_ins", precompiled)
+    return Earlier(settings, objects, stand_ins, precompiled)
 
 
 def keep(

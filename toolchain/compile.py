@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils import cpp_extension
 
 import simulator
 from simulator.absent import HINT, absent, missing
@@ -162,9 +163,18 @@ def compile_library(
         to_compile[apart.source].write_text(parts.jumps(apart.functions))
     _write_build(code, name, to_compile, include, work, objects.unchanged, earlier, image)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
+    is_users = _users(recipe)
+
+    def watch(said: str) -> None:
+        progress(stage_of(said, names))
+        if not said:  # what is asked later anyway, while the compilers work
+            with contextlib.suppress(Exception):  # which then is raised, unless they fail before
+                is_users(work)
+                code.exports  # noqa: B018
+
     try:
         may_lack = recipe.target == "cpu" and code.includes_all_of_torch
-        output = _run_build(work, lambda said: progress(stage_of(said, names)), lifeline, may_lack)
+        output = _run_build(work, watch, lifeline, may_lack)
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
@@ -173,8 +183,6 @@ def compile_library(
         if (header := missing(error.message)) and "load(include=[...])" in (error.hint or ""):
             raise _refused(error, f"the header {header} is missing", error.hint) from None
         raise error from None
-
-    is_users = _users(recipe)
 
     def users(path: Path) -> Path | None:
         path = mirror.original(path) if mirror else path
@@ -438,8 +446,6 @@ def _write_build(
 
     compiled: the positions of sources whose objects lie in `work` already.
     """
-    from torch.utils import cpp_extension
-
     command, cxx_flags = machine.cxx_command()
 
     def name_sources(directory: str, *_: object, **__: object) -> None:
@@ -715,7 +721,8 @@ def _users(recipe: Recipe) -> Callable[[Path], bool]:
     def beginnings(folders: Iterable[Path | str]) -> tuple[str, ...]:
         return tuple(f"{folder}{os.sep}" for folder in folders)
 
-    simulators = beginnings([SIMULATOR])  # the project's folder may be one of the user's
+    # The project's folder may be one of the user's.
+    simulators = beginnings([SIMULATOR, Path(__file__).parent])
     users = beginnings([*(p.parent for p in recipe.sources), *recipe.include, INSTALLED])
     systems = beginnings(systems_folders())
 

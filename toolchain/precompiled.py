@@ -9,6 +9,9 @@ the header itself.
 It is for what is compiled again and again: parts of a kernel, and kernels without a binding. And
 for a .cu or .cpp that begins with PyTorch's headers: these take a file of up to 600 MB and half a
 minute, so they are parsed in the background, after the first build that reads them.
+
+For a GPU they are those of PyTorch's stable ABI, half of what a binding takes to compile: 70 MB,
+which set-up makes in two seconds, and else the background after the first binding.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +41,8 @@ HEADER = "simulator/nvcc.h"  # the first that a .cu includes
 # Or one of these, where PyTorch's come next; the first of each pair in a .cu, the other in a .cpp.
 WITH_TORCH = "simulator/with_torch.h", "simulator/torch.h"
 WITH_TYPES = "simulator/with_torch_types.h", "simulator/torch_types.h"
+STABLE = "stable_torch.h"  # what bindings for a GPU begin with
+FOR_SET_UP = Path(__file__).with_name("stable_torch.cpp")  # a source whose build parses that
 LEAST_FREE = 5e9  # bytes, else nothing of PyTorch's is written
 
 _NOTE = "made.json"
@@ -47,7 +53,7 @@ _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
 # headers may ask for. Whether one of those means anything to the header, g++ looks itself.
 _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
-_FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
+_FLAGS = re.compile(rf"-I(\S+) -fpch-deps (?:-include {STABLE} )?")
 
 _BEGINNINGS = {
     "torch/extension.h": WITH_TORCH,
@@ -55,6 +61,8 @@ _BEGINNINGS = {
     "torch/types.h": WITH_TYPES,
     "ATen/ATen.h": WITH_TYPES,
 }
+# The latter is g++'s, and not for a GPU's bindings.
+_MEANS_NOTHING = re.compile(r"#[ \t]*(?:pragma[ \t]+once|undef[ \t]+__F16C__)\b")
 _GUARD = re.compile(r"\A\s*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*\n")
 
 
@@ -71,6 +79,17 @@ class Parsed(NamedTuple):
     place: Path
     command: list[str]
 
+    @property
+    def source(self) -> Path:
+        folder = Path(__file__).parent if self.header == STABLE else simulator.INCLUDE
+        return folder / self.header
+
+    @property
+    def flags(self) -> str:
+        """By which g++ finds them. Bindings for a GPU do not name their header."""
+        named = f"-include {STABLE} " if self.header == STABLE else ""
+        return f"-I{for_ninja(str(self.place))} -fpch-deps {named}"
+
     @classmethod
     def each(cls, text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
         """Those for a file for ninja; none where there can be none.
@@ -78,22 +97,30 @@ class Parsed(NamedTuple):
         folders: as of `added_to`.
         """
         recipe = code.recipe
-        wanted = recipe.target == "cpu" and not sources.folders_in(recipe.flags, "-isystem")
+        wanted = not sources.folders_in(recipe.flags, "-isystem")
         wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # compiled once
         if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
             return []
-        begun = () if recipe.check else (come_first(code, path) for path in recipe.sources)
-        headers = sorted({header for header in begun if header})
-        if not headers and code.binding in ("c", "part"):
-            headers = [HEADER]
+        if recipe.target == "cuda":
+            headers = [STABLE] * _begins_with_stable_torch(code)
+        else:
+            begun = () if recipe.check else (come_first(code, path) for path in recipe.sources)
+            headers = sorted({header for header in begun if header})
+            if not headers and code.binding in ("c", "part"):
+                headers = [HEADER]
+        if not headers:
+            return []
         cxx, flags = (
             _words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags")
         )
         if any(map(_OTHERWISE.match, flags)) or not os.environ.keys().isdisjoint(_PATHS):
             return []
         flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
-        flags[flags.index("-x") + 1] = "c++-header"
-        command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
+        if recipe.target == "cuda":
+            command = [*cxx, *flags, "-x", "c++-header"]
+        else:
+            flags[flags.index("-x") + 1] = "c++-header"
+            command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
         return [cls._of(code, header, command, folders) for header in headers]
 
     @classmethod
@@ -118,18 +145,37 @@ def come_first(code: Code, path: Path) -> str | None:
 
 
 def _beginning(code: Code, path: Path) -> tuple[str, str] | None:
+    return next((_BEGINNINGS[it] for it in _begins(code, path) if it in _BEGINNINGS), None)
+
+
+def _begins_with_stable_torch(code: Code) -> bool:
+    """Whether each source for the host includes the stable ABI's headers before it says anything
+    else."""
+    compiled = [path for path in code.recipe.sources if path.suffix != ".cu"]
+    return (
+        bool(compiled)
+        and not code.recipe.program
+        and all(
+            any(name.startswith("torch/csrc/stable/") for name in _begins(code, path))
+            for path in compiled
+        )
+    )
+
+
+def _begins(code: Code, path: Path) -> Iterator[str]:
+    """The headers of the system that a source includes before it says anything else."""
     text = without_comments(code.text(path)).removeprefix("\ufeff")
     for line in map(str.strip, _GUARD.sub("", text).splitlines()):
-        if not line or re.match(r"#[ \t]*pragma[ \t]+once", line):
+        if not line or _MEANS_NOTHING.match(line):
             continue
         found = re.match(sources.INCLUDE, line)
         if found is None:
-            return None
-        if found[2] in _BEGINNINGS:
-            return _BEGINNINGS[found[2]]
+            return
         if header := code.header(path, found[1], found[2]):
-            return _beginning(code, header) if header != path else None
-    return None
+            if header != path:
+                yield from _begins(code, header)
+            return
+        yield found[2]
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
@@ -141,7 +187,8 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
     """
     for parsed in Parsed.each(text, code, folders):
         place = parsed.place
-        if not _is_whole(place) and parsed.header == HEADER:
+        is_for_now = parsed.header == HEADER or code.recipe.sources == (FOR_SET_UP,)
+        if not _is_whole(place) and is_for_now:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 _make(parsed, work / "precompiled")
         note = read_note(place / _NOTE)
@@ -150,7 +197,7 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
             continue
         with contextlib.suppress(OSError):
             os.utime(place / _NOTE)  # what is not used for long, `prune` removes
-        text = text.replace("\ncflags = ", f"\ncflags = -I{for_ninja(str(place))} -fpch-deps ", 1)
+        text = text.replace("\ncflags = ", f"\ncflags = {parsed.flags}", 1)
     return text
 
 
@@ -188,7 +235,7 @@ def with_all_of_torch(text: str) -> str:
 
 def refuse(place: Path) -> None:
     """Never use those again that are there."""
-    for parsed in place.glob("simulator/*.gch"):
+    for parsed in place.rglob("*.gch"):
         discard(parsed)
     with contextlib.suppress(OSError):
         write_note(place / _NOTE, {"read": [], "names": [], "sha256_of_file": ""})
@@ -202,9 +249,9 @@ def _words(text: str) -> list[str]:
 def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
     """Let the folder `wanted.place` appear with the parsed headers, at once."""
     _, place, command = wanted
+    source = wanted.source
     parsed = work / f"{wanted.header}.gch"
     parsed.parent.mkdir(parents=True)
-    source = simulator.INCLUDE / wanted.header
     # -MMD has it remember what it has read for the depfiles to come, -H has it say all of that.
     more = ["-MMD", "-MF", os.devnull, "-H", str(source), "-o", str(parsed)]
     run = subprocess.run(
@@ -232,7 +279,8 @@ def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
 
 def _names(read: Iterable[str], command: list[str]) -> set[str]:
     """How the names begin by which the headers may be included."""
-    folders = [str(simulator.INCLUDE), *map(str, machine.compilers_headers(*command))]
+    given = [folder for flag, folder in pairwise(command) if flag == "-isystem"]
+    folders = [str(simulator.INCLUDE), *given, *map(str, machine.compilers_headers(*command))]
     return {
         os.path.relpath(path, folder).partition(os.sep)[0]
         for path in map(os.path.normpath, read)
@@ -253,7 +301,7 @@ def _is_whole(place: Path) -> bool:
     with contextlib.suppress(OSError):
         if note and all(_state(path) == was for path, *was in note["read"]):
             said = note["sha256_of_file"]
-            files = {str(path): _state(str(path))[1] for path in place.glob("simulator/*.gch")}
+            files = {str(path): _state(str(path))[1] for path in place.rglob("*.gch")}
             return not said or any(said == _digest(*item) for item in files.items())
     return False
 

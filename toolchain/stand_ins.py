@@ -12,6 +12,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -25,11 +27,14 @@ _LIBRARIES = ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_pyth
 _SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a flag of the user's
 
 
-def flags(folder: Path, work: Path, link_flags: list[str], are_noted: bool = True) -> list[str]:
+def flags(
+    folders: Sequence[Path], work: Path, link_flags: list[str], are_noted: bool = True
+) -> list[str]:
     """Flags by which the linker finds stand-ins before it finds PyTorch's libraries.
 
     Args:
-        folder: where they are kept, once for each compiler and PyTorch.
+        folders: where they may be kept, once for each compiler and PyTorch; what is made is kept in
+            the first.
         work: where they are made before they appear there.
         link_flags: the user's. Where they have the linker look for every symbol, nothing stands in.
         are_noted: whether the kernel calls PyTorch. Else a process without it may open the kernel.
@@ -41,7 +46,9 @@ def flags(folder: Path, work: Path, link_flags: list[str], are_noted: bool = Tru
     if sys.platform != "linux" or wanted or not (names := _names()):
         return []
     command = machine.found_cxx()
-    place = folder / digest_of(*command, *machine.cxx_command()[1], *names, *names.values())[:16]
+    key = digest_of(*command, *machine.cxx_command()[1], *names, *names.values())[:16]
+    places = [folder / key for folder in folders]
+    place = next(filter(_are_whole, places), places[0])
     if not _are_whole(place):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             _make(place, work / "stand_ins", command, names)
@@ -58,19 +65,17 @@ def _names() -> dict[str, str]:
     Only those that are open in this process, as they are wherever PyTorch is imported; and none at
     all where one's name cannot be read.
     """
-    folder, found = Path(torch.__file__).parent / "lib", {}
+    folder = Path(torch.__file__).parent / "lib"
     opened = Path("/proc/self/maps").read_text()
-    for name in _LIBRARIES:
-        library = folder / f"lib{name}.so"
-        if not library.exists():
-            continue
-        if f"{library.resolve()}\n" not in opened:
-            return {}
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = _run(["readelf", "-d", str(library)])
-            if soname := re.search(r"\(SONAME\).*\[(.+)\]", said):
-                found[name] = soname[1]
-    return found
+    libraries = {name: folder / f"lib{name}.so" for name in _LIBRARIES}
+    libraries = {name: library for name, library in libraries.items() if library.exists()}
+    if not all(f"{library.resolve()}\n" in opened for library in libraries.values()):
+        return {}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = _run_all([["readelf", "-d", str(library)] for library in libraries.values()])
+        found = [re.search(r"\(SONAME\).*\[(.+)\]", each) for each in said]
+        return {name: it[1] for name, it in zip(libraries, found, strict=True) if it}
+    return {}
 
 
 _NOTE = "made.json"  # the digest of each
@@ -90,15 +95,23 @@ def _digests(place: Path) -> dict[str, str]:
 def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) -> None:
     """Let the folder `place` appear with all of them, at once."""
     work.mkdir()
-    for name, soname in names.items():
-        out = str(work / f"lib{name}.so")
-        _run([*command, "-shared", f"-Wl,-soname,{soname}", "-o", out, "-x", "c", os.devnull])
+    empty = ["-x", "c", os.devnull]
+    _run_all(
+        [*command, "-shared", f"-Wl,-soname,{soname}", "-o", str(work / f"lib{name}.so"), *empty]
+        for name, soname in names.items()
+    )
     write_note(work / _NOTE, _digests(work))
     for path in (work, *work.iterdir()):
         close_to_others(path)
     made(place.parent)
     discard(place)  # what was damaged
     work.rename(place)  # fails where another process was faster
+
+
+def _run_all(commands: Iterable[list[str]]) -> list[str]:
+    """What commands say that are run side by side."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(_run, commands))
 
 
 def _run(command: list[str]) -> str:

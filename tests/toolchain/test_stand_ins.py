@@ -15,10 +15,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stands in on Li
 def made(tmp_path):
     """The flags, and what makes them again with other flags of the user's."""
 
-    def flags(link_flags=()):
+    def flags(link_flags=(), own="stand_ins"):
         work = tmp_path / f"work{len(list(tmp_path.iterdir()))}"
         work.mkdir()
-        return stand_ins.flags(tmp_path / "stand_ins", work, list(link_flags))
+        folders = [tmp_path / own, tmp_path / "stand_ins"]
+        return stand_ins.flags(folders, work, list(link_flags))
 
     return flags
 
@@ -42,7 +43,7 @@ def test_they_are_small_and_made_once(made, tmp_path, monkeypatch):
     assert {"libc10.so", "libtorch_cpu.so"} <= {library.name for library in libraries}
     assert max(library.stat().st_size for library in libraries) < 50_000
     monkeypatch.setattr(stand_ins, "_make", lambda *_: pytest.fail("made again"))
-    assert made() == first
+    assert made() == first == made(own="another folder")
 
 
 @pytest.mark.slow
@@ -75,4 +76,4 @@ def test_where_they_cannot_be_made_there_are_none(made, tmp_path, monkeypatch):
     stand_ins._names.cache_clear()
     (tmp_path / "stand_ins").write_text("a file in the place of the folder")
     (tmp_path / "work").mkdir()
-    stand_ins.flags(tmp_path / "stand_ins", tmp_path / "work", [])
+    stand_ins.flags([tmp_path / "stand_ins"], tmp_path / "work", [])

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from jitloader.arguments import recipe_of
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import compile as compiling
 from toolchain import machine, sources
 from toolchain.code import Recipe
 from toolchain.command_line import checked_flags, for_ninja, for_nvcc
-from toolchain.errors import first_error, hint_for
+from toolchain.errors import CompileError, first_error, hint_for
+from toolchain.objects import Earlier
 from toolchain.signatures import Parameter
 
 NVCC = """\
@@ -499,3 +503,22 @@ def test_cxx_may_name_several_words(monkeypatch, setting, command, flags):
     monkeypatch.setenv("CXX", f"{setting} '")
     with pytest.raises(machine.MissingTool, match="could read: No closing quotation"):
         machine.cxx_command()
+
+
+def test_what_is_asked_of_a_source_anyway_is_asked_while_the_compilers_work(tmp_path, monkeypatch):
+    known = []
+
+    def compiled(folder, watch, *_):
+        watch("")
+        known.append("exports" in vars(inputs))
+        raise compiling._Failed("op.cu:1:1: error: as this test wants it")
+
+    monkeypatch.setattr(compiling, "_run_build", compiled)
+    monkeypatch.setattr(compiling.precompiled, "added_to", lambda text, *_: text)
+    (tmp_path / "op.cu").write_text('extern "C" void f(float* x) {}\n')
+    inputs = Inputs.read(recipe_of([tmp_path / "op.cu"], target="cpu"), Cache.here())
+    earlier = Earlier([""], {}, [tmp_path / "stand_ins"], [])
+    (tmp_path / "work").mkdir()
+    with pytest.raises(CompileError, match="as this test wants it"):
+        compiling.compile_library(inputs, "op_0", tmp_path / "work", tmp_path / "log", str, earlier)
+    assert known == [True]
