@@ -126,12 +126,16 @@ void Recorder::begin_thread(const Launch& launch, Memory shared,
 void Recorder::add_variables(const Launch& launch, const Library& library, bool are_shared) {
     const uintptr_t base = are_shared ? thread_local_memory(library) : library.base;
     const std::string kernel = plain_name(launches.back().name);
-    const bool has_arrays = std::any_of(variables.begin(), variables.end(), [&](const auto& it) {
-        return it.library == library.path && it.owner == kernel;
-    });
+    const bool is_known =
+        std::any_of(
+            variables.begin(), variables.end(),
+            [&](const auto& it) { return it.library == library.path && it.owner == kernel; }) ||
+        std::any_of(kernels.begin(), kernels.end(), [&](const auto& it) {
+            return it.first.first == library.path && plain_name(it.second) == kernel;
+        });
     for (const Variable& it : variables) {
         // What another kernel declares is out of this one's bounds.
-        if (has_arrays && it.is_kernels && it.owner != kernel) continue;
+        if (is_known && it.is_kernels && it.owner != kernel) continue;
         if (it.library == library.path && it.is_shared == are_shared)
             add(base + it.offset, it.bytes,
                 it.name.empty() ? Region::Private

@@ -254,6 +254,26 @@ def test_a_line_with_nothing_but_a_barrier_is_a_step():
     assert waiting[0] == (ahead, 1)
 
 
+def test_a_kernel_without_shared_arrays_has_none_of_another_kernels(tmp_path):
+    source = tmp_path / "two.cu"
+    source.write_text("""
+    __global__ void reversed(float* x) {
+        __shared__ float tile[64];
+        tile[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        x[threadIdx.x] = tile[63 - threadIdx.x];
+    }
+    __global__ void doubled(float* x) {
+        float tile = x[threadIdx.x];
+        x[threadIdx.x] = 2 * tile;
+    }
+    """)
+    kernels = jitload.load(source, target="cpu")
+    for name, shared in ("reversed", ["tile"]), ("doubled", []):
+        trace = lab.trace(getattr(kernels, name)[1, 64], torch.ones(64))
+        assert [it["name"] for it in trace.regions if it["shared"]] == shared
+
+
 def test_a_kernel_on_the_line_of_its_launch_has_steps(tmp_path):
     (tmp_path / "one.cu").write_text(
         "__global__ void one(float* x) { int i = threadIdx.x; x[i] = 2 * i; }"
