@@ -10,7 +10,7 @@ import pytest
 import torch
 from exploits import CONTROLS, EXPLOITS, RUN, submission
 
-from lab.judge import rounds, speed
+from lab.judge import gate, rounds, speed
 from lab.judge.run import MEMORY, Verdict, _Rejected, _Work
 from lab.judge.sandbox import Sandbox, threads_of
 from lab.judge.task import Task
@@ -93,6 +93,7 @@ def timed(
     timing = {"elements": 1 << 13, "rounds": 2, "copy_gb_per_s": 1.0} if device == "cpu" else {}
     box = Sandbox.here()
     work = _Work(Task.of(task), folder, box, told, 30, MEMORY, False, path=task, timing=timing)
+    work.is_op = gate.is_op(text)
     try:
         work._fast(source, torch.float32, 0, device=device)
     except _Rejected as why:
@@ -100,8 +101,9 @@ def timed(
     return told.time
 
 
-def test_a_right_one_is_timed_beside_the_reference(monkeypatch, tmp_path):
-    found = timed(monkeypatch, tmp_path, CONTROLS["plain"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("op", marks=pytest.mark.slow)])
+def test_a_right_one_is_timed_beside_the_reference(monkeypatch, tmp_path, name):
+    found = timed(monkeypatch, tmp_path, CONTROLS[name])
     assert found["clock"] == "CPU simulator"
     assert {"seconds", "reference", "floor", "spread"} <= found.keys()
     assert found["sizes"] == {"cols": 4096, "rows": 2}
