@@ -109,9 +109,13 @@ def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) ->
 
 
 def _run_all(commands: Iterable[list[str]]) -> list[str]:
-    """What commands say that are run side by side."""
-    with ThreadPoolExecutor() as threads:
-        return list(threads.map(_run, commands))
+    """What commands say that are run side by side; one after the other where threads cannot be."""
+    commands = list(commands)
+    try:
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(_run, commands))
+    except RuntimeError:  # a limit of processes counts threads, too
+        return list(map(_run, commands))
 
 
 def _run(command: list[str]) -> str:

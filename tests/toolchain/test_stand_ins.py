@@ -46,6 +46,14 @@ def test_they_are_small_and_made_once(made, tmp_path, monkeypatch):
     assert made() == first == made(own="another folder")
 
 
+def test_they_are_made_where_no_thread_can_be_started(made, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(stand_ins.ThreadPoolExecutor, "submit", refuse)
+    assert made()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "gone", "a file in the folder's place"])
 def test_damaged_ones_are_made_again(made, tmp_path, damage):
