@@ -166,7 +166,8 @@ class Asynchronous final : public WorkWatcher {
     };
     // Who was the last to use a column of tensor memory in a quarter of the lanes.
     struct ColumnUse {
-        uint32_t time = 0;
+        uint32_t time = 0;  // of tensor_time
+        uint32_t ordered_at = 0;
         const Block* block = nullptr;
         unsigned thread = 0;
         const Site* site = nullptr;

@@ -87,11 +87,21 @@ void Asynchronous::tensor_done(const BulkCopy& completion) {
 
 // tcgen05.fence: between an access of one warp and what another does with the same columns there
 // are a fence of the one, a barrier, and a fence of the other. What is told here is certain: there
-// was no such fence at all since then. Products and copies are fenced by their commit.
+// was no such fence at all since then, or nothing by which the thread knows of that access.
+// Products and copies are fenced by their commit.
 void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
     const Block* const me = recorder.block;
     const unsigned rank = me->rank;
     const uint32_t now = ++tensor_time, fenced = mine().fenced_after;
+    recorder.inspect_rest(rank, 0);
+    const uint32_t ordered_at = recorder.order.now++;
+    // Whether this thread knows that a warp has made an access: one of its lanes has told.
+    const auto is_known = [&](const ColumnUse& before) {
+        const unsigned first = before.thread / warp_size * warp_size;
+        for (unsigned lane = first; lane < first + warp_size && lane < me->size; lane++)
+            if (has_happened(before.ordered_at, lane)) return true;
+        return false;
+    };
     const auto look = [&](const ColumnUse& before) {
         if (!before.time || use.is_told ||
             (before.block == me && before.thread / warp_size == rank / warp_size))
@@ -111,7 +121,15 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 return false;
             }
         }
-        if (fenced > before.time) return true;
+        if (fenced > before.time) {
+            if (!before.is_access || before.block != me || is_known(before)) return true;
+            say("tensor memory in use",
+                text("%s uses columns that another warp has used by %s, and no barrier orders the "
+                     "one before the other: fences alone do not",
+                     use.what, before.site->what),
+                at, before.site, before.site->what, before.thread);
+            return false;
+        }
         say("missing tcgen05 fence",
             text("%s uses columns that another warp has used by %s, and no "
                  "tcgen05.fence::after_thread_sync of this thread has followed",
@@ -130,7 +148,7 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
                     if ((!use.is_access || q == quarter) && !visit(q, c)) return;
         };
-        const ColumnUse mine_now{now, me, rank, &at, use.is_access};
+        const ColumnUse mine_now{now, ordered_at, me, rank, &at, use.is_access};
         for (int k = 0; k < use.written_count; k++) {
             for_each(use.written[k], [&](unsigned q, uint32_t c) {
                 return look(columns.writes[q][c]) && look(columns.reads[q][c]);

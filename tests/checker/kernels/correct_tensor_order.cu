@@ -29,6 +29,28 @@ __global__ void stores_with_fences_kernel(const float* x, float* y) {
 }
 EXPORT(stores_with_fences, stores_with_fences_kernel<<<1, threads>>>(x, y))
 
+// The last lane of each warp arrives for all of it, whose wait was for all lanes.
+__global__ void one_lane_tells_for_its_warp_kernel(const float* x, float* y) {
+    __shared__ alignas(8) uint64_t empty;
+    BEGIN(32)
+    if (threadIdx.x == 0) init(&empty, 4), fence_init();
+    __syncthreads();
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);
+    loaded();
+    before();
+    if (threadIdx.x % 32 == 31) arrive(&empty);
+    if (threadIdx.x == 0) {
+        wait_at(&empty, 0);
+        after(), multiply(columns, tile), commit_to(&barrier);
+    }
+    wait_at(&barrier, 1);
+    END(32)
+}
+EXPORT(one_lane_tells_for_its_warp, one_lane_tells_for_its_warp_kernel<<<1, threads>>>(x, y))
+
 __global__ void each_warp_its_own_lanes_kernel(const float* x, float* y) {
     BEGIN(32)
     STORE(columns, word);

@@ -48,6 +48,34 @@ __global__ void no_fence_after_the_barrier_kernel(const float* x, float* y) {
 }
 EXPORT(no_fence_after_the_barrier, no_fence_after_the_barrier_kernel<<<1, threads>>>(x, y))
 
+__global__ void nobody_waits_for_a_load_kernel(const float* x, float* y) {
+    __shared__ alignas(8) uint64_t empty;
+    BEGIN(32)
+    if (threadIdx.x == 0) init(&empty, 4), multiply(columns, tile), commit_to(&barrier);
+    __syncthreads();
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);  // BUG nobody_waits_for_a_load: tensor memory in use
+    loaded();
+    before();
+    if (threadIdx.x % 32 == 0) arrive(&empty);
+    if (threadIdx.x == 0) after(), multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 1);
+    END(32)
+}
+EXPORT(nobody_waits_for_a_load, nobody_waits_for_a_load_kernel<<<1, threads>>>(x, y))
+
+__global__ void nobody_waits_for_stores_kernel(const float* x, float* y) {
+    BEGIN(32)
+    STORE(columns, word);  // BUG nobody_waits_for_stores: tensor memory in use
+    stored();
+    before();
+    if (threadIdx.x == 96) after(), multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    END(32)
+}
+EXPORT(nobody_waits_for_stores, nobody_waits_for_stores_kernel<<<1, threads>>>(x, y))
+
 __global__ void stores_without_a_fence_kernel(const float* x, float* y) {
     BEGIN(32)
     STORE(columns, word);
