@@ -76,15 +76,62 @@ def mistakes(rung):
     return [(*fence, {"missing tcgen05 fence"}), (*phase, PHASES), ("", *SWIZZLE, {"swizzle"})]
 
 
+def found_in(folder, rung, after: str, gone: str, instead: str, shape: tuple) -> lab.Report:
+    """What the checker says of a rung with another piece of text."""
+    text = (FOLDER / f"20_{rung.file}.cu").read_text()
+    start = text.index(gone, text.index(after))
+    text = text[:start] + instead + text[start + len(gone) :]
+    (folder / f"20_{rung.file}.cu").write_text(text)
+    arguments, *_ = rung.drawn(*shape)
+    return lab.check(rung.load("cpu", folder), *arguments)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(3), ids=["fence", "phase", "descriptor"])
 @pytest.mark.parametrize("rung", [*RUNGS[:5], ATTENTION], ids=lambda rung: rung.name)
 def test_a_mistake_in_a_rung_is_found(cache, tmp_path, rung, number):
-    after, gone, instead, kinds = mistakes(rung)[number]
-    text = (FOLDER / f"20_{rung.file}.cu").read_text()
-    start = text.index(gone, text.index(after))
-    text = text[:start] + instead + text[start + len(gone) :]
-    (tmp_path / f"20_{rung.file}.cu").write_text(text)
-    arguments, *_ = rung.drawn(1, 256) if rung is ATTENTION else rung.drawn(512, 256, 256)
-    report = lab.check(rung.load("cpu", tmp_path), *arguments)
+    *change, kinds = mistakes(rung)[number]
+    shape = (1, 256) if rung is ATTENTION else (512, 256, 256)
+    report = found_in(tmp_path, rung, *change, shape)
     assert kinds & set(report.findings["kind"]), str(report)
+
+
+# More of them in the rungs with an epilogue, launch control and softmax: what goes, what comes.
+TWO, CONTROL = RUNGS[1:3]
+EMPTY = "wait(&shared.tmem_empty[accumulator.index], accumulator.phase ^ 1);"
+BEFORE = 'asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");\n            arrive'
+PROXY = '    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");\n'
+STORED = "wait_for_tmem_stores();\n        fence_before_sync();\n        arrive(&shared.p_full"
+PLANTS = [
+    (TWO, EMPTY, "", "tensor memory in use"),
+    (TWO, BEFORE, "arrive", "missing tcgen05 fence"),
+    (TWO, "tmem_empty[i], kEpilogueThreads", "tmem_empty[i], 1", "deadlock"),
+    (TWO, "threadIdx.x < 32)\n        asm volatile(\"tcgen05.dealloc", "threadIdx.x < 0)\n"
+     "        asm volatile(\"tcgen05.dealloc", "tensor memory kept"),
+    (TWO, "wait(&shared.empty[stage.index], stage.phase ^ 1);", "", "asynchronous race"),
+    (CONTROL, "wait(&shared.clc_empty[request.index], request.phase ^ 1);", "",
+     "asynchronous race"),
+    (CONTROL, "wait(&shared.clc_full[clc.index], clc.phase);", "", "asynchronous race"),
+    (CONTROL, PROXY, "", "missing proxy fence"),
+    (CONTROL, "clc_full[request.index], sizeof(uint4)", "clc_full[request.index], 8", "expect_tx"),
+    (CONTROL, "request.advance();\n        } while (next_tile(shared, clc, tile));",
+     "request.advance();\n            next_tile(shared, clc, tile);\n        } while (true);",
+     "cluster launch control"),
+    (ATTENTION, STORED, STORED.partition("\n")[2].lstrip(), "tensor memory in use"),
+    (ATTENTION, "wait(&shared.p_full[tile], step % 2);", "", "tensor memory in use"),
+    (ATTENTION, "wait(&shared.o_rescaled[tile], step % 2);", "", "wrong parity"),
+    (ATTENTION, "wait(&shared.factors_full[tile], step % 2);", "", "uninitialised"),
+    (ATTENTION, "wait(&shared.o_full[tile], (steps - 1) % 2);", "", "tensor memory in use"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rung", "gone", "instead", "kind"),
+    PLANTS,
+    ids=[f"{i}-{rung.name}" for i, (rung, *_) in enumerate(PLANTS)],
+)
+def test_what_only_some_rungs_may_get_wrong_is_found(cache, tmp_path, rung, gone, instead, kind):
+    shape = (1, 512) if rung is ATTENTION else (1024, 256, 256)
+    report = found_in(tmp_path, rung, "", gone, instead, shape)
+    assert kind in set(report.findings["kind"]), str(report)
