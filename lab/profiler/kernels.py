@@ -32,6 +32,7 @@ ACHIEVED = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
 WAVES = ("launch__waves_per_multiprocessor",)
 REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated")
+BYTES = ("dram__bytes_read.sum", "dram__bytes_write.sum")  # no section of run.SECTIONS has them
 
 # How many blocks fit into a multiprocessor as far as this one goes, and what that is.
 LIMITS = {
@@ -86,7 +87,7 @@ def _tensor(launch: Launch) -> float | None:
 
 def _bytes(launch: Launch) -> float | None:
     """Read from and written to DRAM."""
-    parts = [launch.number("dram__bytes_read.sum"), launch.number("dram__bytes_write.sum")]
+    parts = [launch.number(name) for name in BYTES]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 

@@ -27,6 +27,7 @@ from lab.checker.run import check as check_call
 from lab.checker.trial import Call
 from lab.measure.progress import progress
 from lab.profiler import ncu
+from lab.profiler.kernels import BYTES
 from lab.profiler.report import Profile
 
 SECTIONS = (
@@ -109,7 +110,7 @@ def _run(
     options = [*("--profile-from-start", "off"), *("--target-processes", "application-only")]
     options += ["--launch-count", str(launches)]
     options += [word for section in SECTIONS for word in ("--section", section)]
-    options += ["--metrics", ",".join(metrics)] if metrics else []
+    options += ["--metrics", ",".join(dict.fromkeys([*BYTES, *metrics]))]
     device = str(torch.cuda.current_device())
     with progress(None) as step:
 
