@@ -51,6 +51,20 @@ def test_layer_norm(cols, version):
                 call(x, weight, bias, y, ROWS, wrong, 1e-5)
 
 
+@pytest.mark.parametrize("version", ["naive", "block"])
+@pytest.mark.parametrize("cols", [256, 768])
+def test_layer_norm_backward_in_several_readings(cols, version):
+    (g, x), (weight, bias) = draw(2, ROWS, cols), draw(2, cols)
+    leaves = [each.double().requires_grad_() for each in (x, weight, bias)]
+    truths = torch.autograd.grad(reference.layer_norm(*leaves), leaves, g.double())
+    mean, rstd = x.mean(-1), (x.var(-1, correction=0) + 1e-5).rsqrt()
+    results = torch.empty_like(x), *draw(2, cols)
+    partials = (*draw(2, 5, cols), 5) if version == "block" else ()
+    call = getattr(lab.ladder("07_layer_norm_backward"), version)
+    call(g, x, weight, mean, rstd, *results, *partials, ROWS, cols)
+    assert_near(results, truths)
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("cols", [256, 1024])
 def test_layer_norm_backward(cols, at_once):
