@@ -26,7 +26,7 @@ from lab.auditor.traps import TRAPS
 from lab.checker.trial import signal_words
 
 START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
-BUILDS = 240.0  # that the first trap may take longer, for what it compiles
+BUILDS = 240.0  # that the first trap may take longer, and those that the checker compiles for
 
 
 def run_apart(
@@ -107,7 +107,8 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
                 while key in waiting:
                     step(waiting.pop(0))
                 first = not (folder / "rows").stat().st_size
-                limit = seconds + BUILDS * first
+                compiles = first or key.startswith(("kernel/", "source/"))
+                limit = seconds + BUILDS * compiles
                 if begun is None and time.monotonic() - started > START + BUILDS:
                     return "its process did not begin"
                 if begun is not None and now - begun > limit:
