@@ -519,49 +519,48 @@ def kernels_of(report: lab.Report) -> list[str]:
 
 
 @pytest.mark.slow
-@each_type
-def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
+@pytest.mark.parametrize(("dtype", "order"), [(torch.float16, 0), (torch.bfloat16, 1)], ids=str)
+def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype, order: int):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(264, 200).to(dtype) for _ in range(2))  # more than few rows
     bias = torch.randn(264).to(dtype)
     deep = torch.randn(72, 4104).to(dtype)
-    for order in (0, 1):
-        for version in BY_TENSOR_CORES:
-            for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
-                report = lab.check(matmul, *given, version=version, thread_order=order)
-                assert report.findings.empty, report
-                late = version in VERSIONS[5:]
-                assert kernels_of(report) == [f"matmul_{'specialized' if late else version}"]
-        residual = torch.randn(264, 264).to(dtype)
-        report = lab.check(matmul, x, w, bias, residual, act="gelu", thread_order=order)
+    for version in BY_TENSOR_CORES:
+        for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
+            report = lab.check(matmul, *given, version=version, thread_order=order)
+            assert report.findings.empty, report
+            late = version in VERSIONS[5:]
+            assert kernels_of(report) == [f"matmul_{'specialized' if late else version}"]
+    residual = torch.randn(264, 264).to(dtype)
+    report = lab.check(matmul, x, w, bias, residual, act="gelu", thread_order=order)
+    assert report.findings.empty, report
+    odd = (x[:, :-1].contiguous(), transposed(w)[:, :-1])  # the one is copied
+    report = lab.check(matmul, *odd, thread_order=order)
+    assert report.findings.empty, report
+    assert kernels_of(report) == ["matmul_specialized"]
+    for rows, units, wanted in (
+        (8, 64, "_mma<"),
+        (12, 64, "<FewRows<"),
+        (20, 64, "<FewRowsUntransposed<"),
+        (72, 72, "<FewRowsUntransposed<"),
+    ):
+        report = lab.check(matmul, deep[:rows], deep[:units], thread_order=order)
         assert report.findings.empty, report
-        odd = (x[:, :-1].contiguous(), transposed(w)[:, :-1])  # the one is copied
-        report = lab.check(matmul, *odd, thread_order=order)
+        (kernel,) = report.launches["kernel"]
+        assert kernel.startswith(f"matmul_few_rows{wanted}")
+    for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
+        report = lab.check(matmul, *given, thread_order=order)
         assert report.findings.empty, report
-        assert kernels_of(report) == ["matmul_specialized"]
-        for rows, units, wanted in (
-            (8, 64, "_mma<"),
-            (12, 64, "<FewRows<"),
-            (20, 64, "<FewRowsUntransposed<"),
-            (72, 72, "<FewRowsUntransposed<"),
-        ):
-            report = lab.check(matmul, deep[:rows], deep[:units], thread_order=order)
-            assert report.findings.empty, report
-            (kernel,) = report.launches["kernel"]
-            assert kernel.startswith(f"matmul_few_rows{wanted}")
-        for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
-            report = lab.check(matmul, *given, thread_order=order)
-            assert report.findings.empty, report
-            assert kernels_of(report) == ["matmul_specialized", "matmul_split_k_reduce"]
-        floats = x.float(), transposed(w.float())
-        for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
-            report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)
-            assert report.findings.empty, report
-            assert len(report.launches) == launches
-        for given in (floats, (transposed(floats[0]), floats[1].contiguous())):
-            report = lab.check(matmul, *(t.double() for t in given), thread_order=order)
-            assert report.findings.empty, report
-            assert kernels_of(report) == ["matmul_mma"]
+        assert kernels_of(report) == ["matmul_specialized", "matmul_split_k_reduce"]
+    floats = x.float(), transposed(w.float())
+    for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
+        report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)
+        assert report.findings.empty, report
+        assert len(report.launches) == launches
+    for given in (floats, (transposed(floats[0]), floats[1].contiguous())):
+        report = lab.check(matmul, *(t.double() for t in given), thread_order=order)
+        assert report.findings.empty, report
+        assert kernels_of(report) == ["matmul_mma"]
 
 
 def test_results_are_those_of_the_reference_in_a_module():
