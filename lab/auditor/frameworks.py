@@ -77,11 +77,22 @@ def opcheck(subject: Subject) -> str:
         ]
         try:
             with contextlib.redirect_stdout(io.StringIO()), _quiet():
-                torch.library.opcheck(op, tuple(args), kwargs)
+                _opchecked(op, tuple(args), kwargs)
         except Exception as error:
             said = " ".join(str(error).split())
             raise Found(f"opcheck of {op}: {said[:300]}", _call(subject)) from None
     return ", ".join(sorted(str(op) for op, _, _ in ops))
+
+
+def _opchecked(op: object, args: tuple, kwargs: dict) -> None:
+    """opcheck; without its look at the schema for floats of a byte, which it cannot compare."""
+    try:
+        torch.library.opcheck(op, args, kwargs)
+    except Exception as error:
+        if "test_schema" not in str(error) or "not implemented for 'Float" not in str(error):
+            raise
+        others = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        torch.library.opcheck(op, args, kwargs, test_utils=others)
 
 
 @contextlib.contextmanager

@@ -308,6 +308,19 @@ def test_floats_of_one_byte_are_judged():
     assert report.row("error").verdict == FAIL
 
 
+def test_opcheck_of_an_op_of_floats_of_one_byte():
+    """PyTorch's look at the schema multiplies them, which it cannot."""
+    library = torch.library.Library("audit_bytes", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl("twice", lambda x: x.float() * 2, "CompositeExplicitAutograd")
+    library.impl("twice", lambda x: torch.empty_like(x, dtype=torch.float32), "Meta")
+    x = X.to(torch.float8_e4m3fn)
+    traps = {"only": ["opcheck"], "isolated": False}
+    op = torch.ops.audit_bytes.twice.default
+    report = lab.audit(op, x, reference=lambda x: x.float() * 2, **traps)
+    assert report.row("opcheck").verdict == "ok", str(report)
+
+
 def test_floats_of_four_bits_are_judged():
     def stored(x: Tensor, by: int = 1) -> Tensor:
         return (by * x).clamp(0, 7).to(torch.uint8).view(torch.float4_e2m1fn_x2)
