@@ -37,12 +37,17 @@ def main(folder: Path, device: int) -> None:
         function(*call.args, **call.kwargs)
         torch.cuda.synchronize()
         cudart.cudaProfilerStop()
-        torch.save({"builds": [kernel.whole().folder for kernel in jitload.loaded()]}, _end(folder))
+        torch.save({"builds": build_folders()}, _end(folder))
     except Exception as error:
         text = "".join(traceback.format_exception_only(error)).strip()
         torch.save({"error": text}, _end(folder))
         sys.stdout.flush()
         os._exit(1)  # a broken GPU context may not survive an orderly end
+
+
+def build_folders() -> list[Path]:
+    """Of the loaded kernels' newest builds; a kernel may have a function that is called `whole`."""
+    return [type(kernel).whole(kernel).folder for kernel in jitload.loaded()]
 
 
 def _end(folder: Path) -> Path:

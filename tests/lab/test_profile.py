@@ -15,7 +15,7 @@ import jitload
 import lab
 from docs.programs import checker_ncu
 from lab.checker.trial import Call
-from lab.profiler import ncu
+from lab.profiler import ncu, profile_process
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 RAW = f"""\
@@ -117,6 +117,13 @@ def test_the_other_process_knows_the_builds_of_the_calls_kernel(in_scratch, monk
     call.prepared()()
     assert call.args[0].sum() == 32
     assert [other.build for other in jitload.loaded()] == [kernel.build]
+
+
+def test_a_kernels_function_may_have_the_name_of_a_method(in_scratch):
+    source = 'extern "C" int whole() { return 7; }'
+    kernel = jitload.load(write("own.cu", source), target="cpu")
+    assert kernel.whole() == 7
+    assert kernel.build.folder in profile_process.build_folders()
 
 
 def test_the_pages_of_a_report_are_read():
