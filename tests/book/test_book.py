@@ -274,6 +274,7 @@ TRACES = [
     ("primer", "two_reads", 0, "const float apart", 5, 1, "apart", "20"),
     ("primer", "sum_pairs<false>", 0, "const float right", 31, 1, "right", "0"),
     ("primer", "sum_pairs<true>", 0, "const float right", 31, 1, "right", "16.5"),
+    ("01_speed_of_light", "three_ways", 0, "neighbours[8 * k + t]", 5, 3, "k", "2"),
     ("03_reductions", "sum_tree", 0, "if (t < half)", 0, 8, "half", "1"),
     ("03_reductions", "sum_shuffle", 0, "if (threadIdx.x == 0) atomicAdd", 0, 1, "sum", "16777222"),
     ("05_softmax", "softmax", 0, "sum += expf(x[c] - most);", 0, 3, "sum", "2.367879"),

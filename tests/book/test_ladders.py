@@ -421,6 +421,9 @@ def test_the_kernels_to_step_through_are_right():
     result = torch.empty(4, 8).to(DEVICE)
     lab.ladder("17_steps").online(*(it.to(DEVICE) for it in (q, keys, values)), result, 24)
     assert_near([result.cpu()], [(q @ keys.T).softmax(-1).double() @ values.double()])
+    copied = torch.zeros(3, 32).to(DEVICE)
+    lab.ladder("01_steps").ways(q.flatten().to(DEVICE), *copied)
+    assert (copied.cpu() == q.flatten()).all()
     x, result = torch.randn(32, 32).to(DEVICE), torch.empty(32).to(DEVICE)
     for version in ("by_thread", "by_warp"):
         getattr(lab.ladder("06_steps"), version)(x, result.fill_(torch.nan))
