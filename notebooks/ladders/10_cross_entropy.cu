@@ -87,8 +87,8 @@ __global__ void forward_aligned(const float* x, const int64_t* target, float* lo
     if (threadIdx.x == 0) loss[row] = logf(sum) - (x[target[row]] - all);
 }
 
-// ---- backward: the gradient, computed again from x and the two numbers of a row.
-// Flaw: rows must be float and a multiple of 4 wide.
+// ---- backward: the gradient, computed again from x and the two numbers of a row. blockDim.x
+// threads share a row. Flaw: rows must be float and a multiple of 4 wide.
 
 __global__ void backward_aligned(const float* g, const float* x, const int64_t* target,
                                  const float* max, const float* sum, float* dx, int rows,
@@ -97,7 +97,7 @@ __global__ void backward_aligned(const float* g, const float* x, const int64_t* 
     if (row >= rows) return;
     const int64_t begin = int64_t(row) * cols, hit = target[row];
     const float most = max[row], scale = g[row] / sum[row];
-    for (int c = 4 * threadIdx.x; c < cols; c += 4 * kWarp) {
+    for (int c = 4 * threadIdx.x; c < cols; c += 4 * blockDim.x) {
         Vec<float, 4> v = load<4>(x + begin + c);
         for (int k = 0; k < 4; ++k) v[k] = scale * expf(v[k] - most) - (c + k == hit ? g[row] : 0);
         store(dx + begin + c, v);
@@ -135,11 +135,13 @@ extern "C" cudaError_t aligned(const float* x, const int64_t* target, float* los
     return cudaGetLastError();
 }
 
+// warps: that share a row, 1, 2, 4 or 8.
 extern "C" cudaError_t backward(const float* g, const float* x, const int64_t* target,
                                 const float* max, const float* sum, float* dx, int rows, int cols,
-                                cudaStream_t stream) {
-    if (cols % 4 != 0) return cudaErrorInvalidValue;
-    backward_aligned<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(
+                                int warps, cudaStream_t stream) {
+    if (cols % 4 != 0 || warps < 1 || kRows % warps != 0) return cudaErrorInvalidValue;
+    const dim3 block(warps * kWarp, kRows / warps);
+    backward_aligned<<<ceil_div(rows, int(block.y)), block, 0, stream>>>(
         g, x, target, max, sum, dx, rows, cols);
     return cudaGetLastError();
 }

@@ -122,14 +122,18 @@ def test_cross_entropy(cols):
 
     g, most = draw(ROWS), x.amax(-1)
     rest = most, (x - most[:, None]).exp().sum(-1), torch.empty_like(x), ROWS
-    ladder.backward(g, x, target, *rest, cols)
-    assert_near([rest[2]], torch.autograd.grad(truth, leaf, g.double()))
+    (wanted,) = torch.autograd.grad(truth, leaf, g.double())
+    for warps in (1, 2, 4, 8):
+        rest[2].fill_(torch.nan)
+        ladder.backward(g, x, target, *rest, cols, warps)
+        assert_near([rest[2]], [wanted])
     for call, *given in [
-        (ladder.aligned, x, target, loss, ROWS),
-        (ladder.backward, g, x, target, *rest),
+        (ladder.aligned, x, target, loss, ROWS, cols - 1),
+        (ladder.backward, g, x, target, *rest, cols - 1, 1),
+        (ladder.backward, g, x, target, *rest, cols, 3),
     ]:
         with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
-            call(*given, cols - 1)
+            call(*given)
 
 
 @pytest.mark.parametrize(("cols", "blocks"), [(4, 1), (4096, 1), (32768, 1), (4096, 2), (65536, 8)])
