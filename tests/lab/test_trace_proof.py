@@ -54,7 +54,6 @@ SLOW = [
     ("15_tensor_cores.cu", "direct", {"rows": 128, "units": 128, "depth": 64}),
     ("15_tensor_cores.cu", "stages", {"rows": 128, "units": 128, "depth": 64}),
     ("17_attention.cu", "online", {"heads": 1, "tokens": 64, "causal": True}),
-    ("01_steps.cu", "ways", {}),
     ("06_layer_norm.cu", "naive", {"cols": 40}),
     ("06_layer_norm.cu", "block", {"cols": 1024}),
     ("06_layer_norm.cu", "wide", {"cols": 1024}),
