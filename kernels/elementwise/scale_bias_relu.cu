@@ -132,8 +132,8 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
 
 template <class T, int V, bool kAligned>
 __global__ __launch_bounds__(kThreads, kBackwardBlocks) void backward_vector(
-    const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, Acc<T>* partial_dscale,
-    Acc<T>* partial_dbias, int64_t rows, int64_t cols) {
+    const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, ColumnSums<T> dscale,
+    ColumnSums<T> dbias, int64_t rows, int64_t cols) {
     launch_dependents();
     using A = Acc<T>;
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
@@ -183,13 +183,74 @@ __global__ __launch_bounds__(kThreads, kBackwardBlocks) void backward_vector(
             }
         }
     }
-    partial_dscale += first * cols;
-    partial_dbias += first * cols;
+    const int64_t begin = first * cols;
     if (has_vector) {
-        interior.store_unaligned(partial_dscale, col, scale_sum);
-        interior.store_unaligned(partial_dbias, col, bias_sum);
+        dscale.template store<kAligned>(begin, col, scale_sum);
+        dbias.template store<kAligned>(begin, col, bias_sum);
     }
-    if (edge >= 0) partial_dscale[edge] = edge_scale_sum, partial_dbias[edge] = edge_bias_sum;
+    if (edge >= 0) {
+        dscale.store(begin, edge, edge_scale_sum);
+        dbias.store(begin, edge, edge_bias_sum);
+    }
+}
+
+// ---- vector, backward of narrow rows: V rows are as many vectors as one has columns, whole ones
+// whatever the width. A block has a thread for each of them, and as many such groups of rows as
+// make kThreads: its vectors lie one behind the other in memory. The step from one of a thread's
+// vectors to the next is whole groups, so that all of them begin in the same column. A block leaves
+// one sum of each column: with one for each row of threads, as above, the second pass would read
+// more than the first one.
+
+constexpr int kNarrowCols = kThreads / 2;  // at most
+
+template <class T>
+__global__ __launch_bounds__(kThreads, kBackwardBlocks) void backward_narrow(
+    const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, ColumnSums<T> dscale,
+    ColumnSums<T> dbias, int64_t elements, int cols) {
+    launch_dependents();
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    __shared__ A scale_sums[kThreads * V], bias_sums[kThreads * V];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
+    for (int k = 0, c = threadIdx.x * V % cols; k < V; ++k) {
+        s[k] = scale[c];
+        b[k] = A(bias[c]);
+        if (++c == cols) c = 0;
+    }
+    const auto dx_of = [&](T g, T x, int k) {
+        const A d = gradient(A(g), A(x), s[k], b[k]);
+        scale_sum[k] += d * A(x);
+        bias_sum[k] += d;
+        return T(s[k] * d);
+    };
+    const int64_t first = (int64_t(blockIdx.x) * threads + thread) * V;
+    const int64_t step = int64_t(gridDim.x) * threads * V, end = elements / V * V;
+    for (int64_t at = first; at < end; at += kUnroll * step) {
+        Vec<T, V> u[kUnroll], v[kUnroll];
+        for (int r = 0; r < kUnroll; ++r) {
+            u[r] = load_once<V>(g + at + r * step, at + r * step < end);
+            v[r] = load_once<V>(x + at + r * step, at + r * step < end);
+        }
+        for (int r = 0; r < kUnroll; ++r) {
+            if (at + r * step >= end) break;
+            for (int k = 0; k < V; ++k) v[r][k] = dx_of(u[r][k], v[r][k], k);
+            store(dx + at + r * step, v[r]);
+        }
+    }
+    // The last rows may end within a vector: that of the thread whose turn it is.
+    if (end < elements && end >= first && (end - first) % step == 0) {
+        for (int k = 0; k < V; ++k)
+            if (end + k < elements) dx[end + k] = dx_of(g[end + k], x[end + k], k);
+    }
+    for (int k = 0; k < V; ++k) {
+        scale_sums[thread * V + k] = scale_sum[k];
+        bias_sums[thread * V + k] = bias_sum[k];
+    }
+    add_rows_together(blockDim.y * V, cols, scale_sums, bias_sums);
+    if (thread >= cols) return;
+    dscale.store(blockIdx.x * cols, thread, scale_sums[thread]);
+    dbias.store(blockIdx.x * cols, thread, bias_sums[thread]);
 }
 
 // The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.
@@ -197,7 +258,9 @@ struct Plan {
     bool aligned;  // may the kernel use vectors?
     int apart;     // from one of a block's rows to the next; 1, or more where rows have edges
     dim3 grid, block;
-    int64_t partials() const { return int64_t(grid.y) * block.y; }
+    bool narrow = false;  // backward: whether V rows are taken as one
+    // Rows of partial sums; of one the first pass makes the gradients.
+    int64_t partials() const { return narrow ? grid.x : int64_t(grid.y) * block.y; }
 };
 
 constexpr int64_t kMostBlocksDown = 65528;  // CUDA's limit in y, as a multiple of `apart`
@@ -240,6 +303,12 @@ int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
 template <class T>
 Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
                    int64_t cols) {
+    if (cols <= kNarrowCols && is_aligned(g, x)) {
+        const dim3 block(unsigned(cols), kThreads / unsigned(cols));
+        const int64_t blocks = ceil_div<int64_t>(rows * cols, kVec<T> * block.x * block.y);
+        const int64_t held = multiprocessors() * kBackwardBlocks;
+        return {true, 1, dim3(unsigned(smaller(blocks < 1 ? 1 : blocks, held))), block, true};
+    }
     Plan plan = plan_of<T>(cols, g, x, scale, bias);
     const int64_t wanted = ceil_div<int64_t>(rows, plan.block.y * kUnroll);
     const int64_t held = multiprocessors() * kBackwardBlocks / plan.grid.x;
@@ -276,7 +345,8 @@ template <class T>
 int64_t scale_bias_relu_partials(const T* g, const T* x, const T* scale, const T* bias,
                                  int64_t rows, int64_t cols, int64_t version) {
     if (version == kNaive || cols == 0) return 0;
-    return backward_plan(g, x, scale, bias, rows, cols).partials();
+    const int64_t partials = backward_plan(g, x, scale, bias, rows, cols).partials();
+    return partials > 1 ? partials : 0;
 }
 
 template <class T>
@@ -296,11 +366,20 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
         return cudaGetLastError();
     }
     const Plan plan = backward_plan(g, x, scale, bias, rows, cols);
-    const auto kernel = plan.aligned     ? backward_vector<T, kVec<T>, true>
-                        : plan.apart > 1 ? backward_vector<T, kVec<T>, false>
-                                         : backward_vector<T, 1, true>;
-    kernel<<<plan.grid, plan.block, 0, stream>>>(
-        g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
+    const bool whole = plan.partials() == 1;
+    const ColumnSums<T> to_dscale = {{whole ? nullptr : partial_dscale}, {dscale}};
+    const ColumnSums<T> to_dbias = {{whole ? nullptr : partial_dbias}, {dbias}};
+    if (plan.narrow) {
+        backward_narrow<<<plan.grid, plan.block, 0, stream>>>(
+            g, x, s, bias, dx, to_dscale, to_dbias, rows * cols, int(cols));
+    } else {
+        const auto kernel = plan.aligned     ? backward_vector<T, kVec<T>, true>
+                            : plan.apart > 1 ? backward_vector<T, kVec<T>, false>
+                                             : backward_vector<T, 1, true>;
+        kernel<<<plan.grid, plan.block, 0, stream>>>(
+            g, x, s, bias, dx, to_dscale, to_dbias, rows, cols);
+    }
+    if (whole) return cudaGetLastError();
     launch_column_sums<T>(
         partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols, stream);
     return cudaGetLastError();

@@ -1,7 +1,61 @@
-// The second pass of sums over rows: adds up what the blocks of the first pass have left.
+// Sums over rows: the end of the first pass, in which a block adds up what its threads have, and
+// the second pass, which adds up what the blocks have left.
 #pragma once
 
 #include "dependent_launch.cuh"
+
+// ---- within a block, in shared memory
+
+// Of each of `sums`, [rows, cols], the first row becomes the sum of all, for the threads of the
+// block, of which every one calls. Each column is added up in a fixed order.
+template <class... A>
+__device__ void add_rows_together(int rows, int cols, A*... sums) {
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    for (__syncthreads(); rows > 1; __syncthreads()) {
+        const int half = (rows + 1) / 2;
+        for (int i = thread; i < (rows - half) * cols; i += threads)
+            ((sums[i] += sums[half * cols + i]), ...);
+        rows = half;
+    }
+}
+
+// Where a first pass leaves sums of columns: in rows of partial sums, [count, cols], for the second
+// pass.
+template <class T>
+struct PartialSums {
+    Acc<T>* partial;
+
+    // begin: of the block's row of partial sums.
+    __device__ void store(int64_t begin, int64_t c, Acc<T> sum) const { partial[begin + c] = sum; }
+    // Of N neighbours. kAligned: they begin on a boundary.
+    template <bool kAligned, int N>
+    __device__ void store(int64_t begin, int64_t c, const Acc<T> (&sums)[N]) const {
+        if constexpr (kAligned) {
+            ::store(partial + begin + c, sums);
+        } else {
+            for (int k = 0; k < N; ++k) store(begin, c + k, sums[k]);
+        }
+    }
+};
+
+// The same; or in the gradient, where one block has all rows and no second pass is launched.
+template <class T>
+struct ColumnSums : PartialSums<T> {  // partial is null: in the gradient
+    Into<T> gradient;
+
+    __device__ void store(int64_t begin, int64_t c, Acc<T> sum) const {
+        if (this->partial == nullptr) return store_column_sum(gradient, c, sum);
+        PartialSums<T>::store(begin, c, sum);
+    }
+    template <bool kAligned, int N>
+    __device__ void store(int64_t begin, int64_t c, const Acc<T> (&sums)[N]) const {
+        if (this->partial != nullptr)
+            return PartialSums<T>::template store<kAligned>(begin, c, sums);
+        for (int k = 0; k < N; ++k) store_column_sum(gradient, c + k, sums[k]);
+    }
+};
+
+// ---- of all blocks
 
 // partial_a [count, cols]: a[c] = sum over i of partial_a[i, c], and b likewise, unless partial_b
 // is null; then the second half of the blocks has b. Blocks are (columns, slices of the partial

@@ -218,11 +218,11 @@ __device__ void read_columns(const T* tensor, const Columns<T>& column,
     }
 }
 
-// The block's sums of its columns, to its part of `sums` [cols]: those that its rows of threads
-// have are added up first. Every thread calls, when the last row has come. edge: the sum of the
-// thread's column of the edges.
-template <class T, int N, bool kAligned>
-__device__ void write_columns(Acc<T>* sums, const Columns<T>& column,
+// Stores the block's sums of its columns, for number `slice` of the partial sums: those that its
+// rows of threads have are added up first. Every thread calls, when the last row has come. edge:
+// the sum of the thread's column of the edges.
+template <class T, int N, bool kAligned, class To>
+__device__ void write_columns(const To& sums, int64_t slice, const Columns<T>& column,
                               const Interior<T, kAligned>& interior, Acc<T> (&mine)[N][kVec<T>],
                               Acc<T> edge = 0) {
     constexpr int V = kVec<T>;
@@ -249,14 +249,23 @@ __device__ void write_columns(Acc<T>* sums, const Columns<T>& column,
         if constexpr (!kAligned) edge += place.sums[N * V];
     }
     if (threadIdx.y > 0) return;
+    const int64_t begin = slice * interior.cols;
     const int c = interior.edge_column(threadIdx.x);
-    if (c >= 0) sums[c] = edge;
+    if (c >= 0) sums.store(begin, c, edge);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= interior.end) break;
-        interior.store_unaligned(sums, c, mine[n]);
+        sums.template store<kAligned>(begin, c, mine[n]);
     }
+}
+
+// The same to a row of partial sums.
+template <class T, int N, bool kAligned>
+__device__ void write_columns(Acc<T>* sums, const Columns<T>& column,
+                              const Interior<T, kAligned>& interior, Acc<T> (&mine)[N][kVec<T>],
+                              Acc<T> edge = 0) {
+    write_columns(PartialSums<T>{sums}, 0, column, interior, mine, edge);
 }
 
 // A number of the next row, which is on its way to a register meanwhile; where there is none, 0.
@@ -324,23 +333,31 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
     store_column_sum(dbias, c, bias_sum.value);
 }
 
-// A thread for a column of a slice of the rows.
+// Blocks of (columns, rows) threads. A thread has a column of a slice of the rows; a block leaves
+// the sums of its slices.
+constexpr int kSliceThreads = 256;  // of a block
+
 template <class T>
 __global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
-                              Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
+                              ColumnSums<T> dweight, ColumnSums<T> dbias, int64_t rows,
                               int64_t cols) {
+    launch_dependents();
     using A = Acc<T>;
+    __shared__ A weight_sums[kSliceThreads], bias_sums[kSliceThreads];
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
     const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.y) * blockDim.y;
+    const int64_t slices = int64_t(gridDim.y) * blockDim.y, end = c < cols ? rows : 0;
     A weight_sum = 0, bias_sum = 0;
 #pragma unroll 4
-    for (int64_t row = slice; row < rows; row += slices) {
+    for (int64_t row = slice; row < end; row += slices) {
         const A d = A(g[row * cols + c]);
         weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
         bias_sum += d;
     }
-    partial_dweight[slice * cols + c] = weight_sum;
-    partial_dbias[slice * cols + c] = bias_sum;
+    weight_sums[threadIdx.y * blockDim.x + threadIdx.x] = weight_sum;
+    bias_sums[threadIdx.y * blockDim.x + threadIdx.x] = bias_sum;
+    add_rows_together(blockDim.y, blockDim.x, weight_sums, bias_sums);
+    if (threadIdx.y > 0 || c >= cols) return;
+    dweight.store(blockIdx.y * cols, c, weight_sums[threadIdx.x]);
+    dbias.store(blockIdx.y * cols, c, bias_sums[threadIdx.x]);
 }

@@ -161,25 +161,28 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int 
     return {dim3(grid), block, 1, bytes};
 }
 
-// Threads (columns, slices of the rows) for a sum over rows, enough of both to give each
-// multiprocessor 2048 threads.
+// Blocks of threads (columns, slices of the rows) for a sum over rows, enough of both to give each
+// multiprocessor 2048 threads; but no more blocks down the rows than the second pass has sums of a
+// column in flight. Narrow rows have as many threads across as columns, so that a warp has several
+// rows.
 struct Slices {
     dim3 block, grid;
-    Slices(int64_t rows, int64_t cols) : block(kWarp, 8) {
+    Slices(int64_t rows, int64_t cols) : block(kWarp) {
+        while (block.x > 1 && block.x / 2 >= cols) block.x /= 2;
+        block.y = kSliceThreads / block.x;
         const int64_t across = ceil_div<int64_t>(cols, block.x);
         const int64_t down = smaller(
             ceil_div<int64_t>(rows, block.y), ceil_div<int64_t>(multiprocessors() * 8, across));
-        grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y
+        grid = dim3(across, smaller<int64_t>(down, kSumsAhead * kSumThreads / 8));
     }
     Slices(dim3 block, dim3 grid) : block(block), grid(grid) {}
-    int64_t count() const { return int64_t(grid.y) * block.y; }
+    int64_t count() const { return grid.y; }  // a block leaves one sum of each column
 };
 
 // The same of vectors, for kernels that write dx as well. Their blocks lie across the columns,
 // where they read and write neighbours, and are as many as run at the same time.
-constexpr int kRowsAhead = 2;       // in flight per thread
-constexpr int kSliceThreads = 256;  // of a block
-constexpr int kSliceBlocks = 4;     // of a multiprocessor: 64 registers a thread
+constexpr int kRowsAhead = 2;    // in flight per thread
+constexpr int kSliceBlocks = 4;  // of a multiprocessor: 64 registers a thread
 
 template <class T>
 Slices vector_slices(int64_t rows, int64_t cols) {
@@ -219,7 +222,9 @@ struct BackwardPlan {
         };
         if (rows_are_aligned<T>(cols, first)) {
             offer(vector, launch_of(kernels.vector, kernels.bytes));
-            const bool is_wide = backward_threads<T>(cols) > kernels.most;
+            // (Where no block has a second row, there is none to fetch ahead.)
+            const bool is_wide = backward_threads<T>(cols) > kernels.most &&
+                                 (launch.blocks == 0 || rows > multiprocessors());
             if (kernels.cluster != nullptr && version >= kCluster && is_wide)
                 offer(cluster, launch_of(kernels.cluster, kernels.cluster_bytes));
             if (version >= kStream) offer_stream();
@@ -239,6 +244,9 @@ struct BackwardPlan {
 
     // How many partial sums of each column are left.
     int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+
+    // Whether one block of each column has all rows, so that the first pass is the last one.
+    bool is_whole() const { return count() == 1 && kernel != cluster && kernel != stream; }
 
     // How many rows [cols] they take, with the averages of the rows, [rows, 2], behind them.
     int64_t partials() const {

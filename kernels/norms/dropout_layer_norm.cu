@@ -389,7 +389,8 @@ cudaError_t dropout_layer_norm_backward(
     if (plan.kernel == plan.block) {
         any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         columns_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(
-            g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
+            g, s, mean, rstd, ColumnSums<T>{{partial_dweight}, {}},
+            ColumnSums<T>{{partial_dbias}, {}}, rows, cols);
     } else {
         launch_backward(plan, p, stream);
     }

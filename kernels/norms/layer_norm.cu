@@ -31,7 +31,7 @@ struct Backward {
     const T *g, *x, *weight;
     const Acc<T>*mean, *rstd;
     T* dx;
-    Acc<T>*partial_dweight, *partial_dbias;
+    ColumnSums<T> dweight, dbias;
     int64_t rows, cols;
     Acc<T> inverse_cols;
 };
@@ -243,9 +243,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
         }
         if (has_edge) dx[edge] = dx_of(edge_h, edge_v);
     }
-    const int64_t partial = blockIdx.x * int64_t(cols);
-    write_columns(p.partial_dweight + partial, column, interior, weight_sum, edge_weight_sum);
-    write_columns(p.partial_dbias + partial, column, interior, bias_sum, edge_bias_sum);
+    write_columns(p.dweight, blockIdx.x, column, interior, weight_sum, edge_weight_sum);
+    write_columns(p.dbias, blockIdx.x, column, interior, bias_sum, edge_bias_sum);
 }
 
 // ---- cluster and stream, for rows too wide for one block; and which kernel takes which rows
@@ -283,8 +282,18 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                 Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
                                 int64_t cols, int64_t version, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
-    const Backward<T> p = {
-        g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols, Acc<T>(1) / cols};
+    Backward<T> p = {
+        g,
+        x,
+        weight,
+        mean,
+        rstd,
+        dx,
+        {{partial_dweight}, dweight},
+        {{partial_dbias}, dbias},
+        rows,
+        cols,
+        Acc<T>(1) / cols};
     if (rows == 0 || version == kNaive) {
         if (rows > 0) dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
         columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(
@@ -292,14 +301,17 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, x, weight, rows, cols, version);
+    if (plan.is_whole()) p.dweight.partial = p.dbias.partial = nullptr;
     if (plan.kernel == plan.block) {
         any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         columns_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(
-            g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
+            g, x, mean, rstd, p.dweight, p.dbias, rows, cols);
     } else {
         launch_backward(plan, p, stream);
     }
-    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols, stream);
+    if (!plan.is_whole())
+        launch_column_sums(
+            partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 

@@ -152,8 +152,8 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_pipelined(Backwa
         }
         queue.advance();
     }
-    write_columns(p.partial_dweight + int64_t(slice) * cols, column, interior, weight_sum);
-    write_columns(p.partial_dbias + int64_t(slice) * cols, column, interior, bias_sum);
+    write_columns(PartialSums<T>(p.dweight), slice, column, interior, weight_sum);
+    write_columns(PartialSums<T>(p.dbias), slice, column, interior, bias_sum);
 }
 
 // ---- stream
@@ -214,8 +214,8 @@ __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backwar
             store(p.dx + int64_t(row) * cols + c, v[i]);
         }
     }
-    store(p.partial_dweight + blockIdx.y * cols + c, weight_sum);
-    store(p.partial_dbias + blockIdx.y * cols + c, bias_sum);
+    store(p.dweight.partial + blockIdx.y * cols + c, weight_sum);
+    store(p.dbias.partial + blockIdx.y * cols + c, bias_sum);
 }
 
 // ---- which kernel takes which rows
@@ -289,7 +289,7 @@ BackwardPlan<T> plan_of(const T* g, const T* x, const T* weight, int64_t rows, i
 
 template <class T>
 void launch_stream(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream_t stream) {
-    Acc<T>* averages = plan.averages(p.partial_dweight);
+    Acc<T>* averages = plan.averages(p.dweight.partial);
     const RowLaunch launch = stream_launch(averages_stream<T>, p.rows, kSumThreads);
     launch.start(averages_stream<T>, stream, p.g, p.x, p.weight, p.mean, p.rstd, averages,
                  int(p.cols), launch.blocks, p.inverse_cols);

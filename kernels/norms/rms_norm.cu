@@ -38,7 +38,7 @@ struct Backward {
     const T *g, *gs, *s, *weight;  // gs: null if nothing arrives at s
     const Acc<T>* rstd;
     T* dx;
-    Acc<T>* partial_dweight;
+    ColumnSums<T> dweight;
     int64_t rows, cols;
     Acc<T> cols_eps;  // cols * eps
 };
@@ -166,16 +166,20 @@ __global__ void dx_block(Backward<T> p) {
 
 template <class T>
 __global__ void dweight_block(Backward<T> p) {
+    launch_dependents();
     using A = Acc<T>;
+    __shared__ A sums[kSliceThreads];
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (c >= p.cols) return;
     const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.y) * blockDim.y;
+    const int64_t slices = int64_t(gridDim.y) * blockDim.y, end = c < p.cols ? p.rows : 0;
     A sum = 0;
 #pragma unroll 4
-    for (int64_t row = slice; row < p.rows; row += slices)
+    for (int64_t row = slice; row < end; row += slices)
         sum += A(p.g[row * p.cols + c]) * (A(p.s[row * p.cols + c]) * p.rstd[row]);
-    p.partial_dweight[slice * p.cols + c] = sum;
+    sums[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    add_rows_together(blockDim.y, blockDim.x, sums);
+    if (threadIdx.y > 0 || c >= p.cols) return;
+    p.dweight.store(blockIdx.y * p.cols, c, sums[threadIdx.x]);
 }
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
@@ -327,8 +331,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
             dx[edge] = T(p.gs == nullptr ? d : d + A(p.gs[row * cols + edge]));
         }
     }
-    write_columns(
-        p.partial_dweight + blockIdx.x * int64_t(cols), column, interior, weight_sum, edge_sum);
+    write_columns(p.dweight, blockIdx.x, column, interior, weight_sum, edge_sum);
 }
 
 // ---- cluster and stream, for rows too wide for one block; and which kernel takes which rows
@@ -446,21 +449,23 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                               int64_t rows, int64_t cols, double eps, int64_t version,
                               cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
-    const Backward<T> p = {
-        g, gs, s, weight, rstd, dx, partial_dweight, rows, cols, Acc<T>(cols * eps)};
+    Backward<T> p = {
+        g, gs, s, weight, rstd, dx, {{partial_dweight}, dweight}, rows, cols, Acc<T>(cols * eps)};
     if (rows == 0 || version == kNaive) {
         if (rows > 0) dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
         dweight_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(p, dweight);
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
+    if (plan.is_whole()) p.dweight.partial = nullptr;
     if (plan.kernel == plan.block) {
         any_width_launch(rows, cols).start(dx_block<T>, stream, p);
         dweight_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(p);
     } else {
         launch_backward(plan, p, stream);
     }
-    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.count(), cols, stream);
+    if (!plan.is_whole())
+        launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 

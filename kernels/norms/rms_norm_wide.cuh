@@ -205,7 +205,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_cluster(Backward<T>
             }
         }
     }
-    write_columns(p.partial_dweight + slice * cols, column, interior, weight_sum);
+    write_columns(PartialSums<T>(p.dweight), slice, column, interior, weight_sum);
 }
 
 // ---- stream
@@ -302,7 +302,7 @@ __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backwar
             store(p.dx + int64_t(row) * cols + c, v[i]);
         }
     }
-    store(p.partial_dweight + blockIdx.y * cols + c, weight_sum);
+    store(p.dweight.partial + blockIdx.y * cols + c, weight_sum);
 }
 
 // ---- which kernel takes which rows
@@ -385,7 +385,7 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
 
 template <class T>
 void launch_stream(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream_t stream) {
-    Acc<T>* averages = plan.averages(p.partial_dweight);
+    Acc<T>* averages = plan.averages(p.dweight.partial);
     const RowLaunch launch = stream_launch(average_stream<T>, p.rows, kSumThreads);
     launch.start(average_stream<T>, stream, p, averages, launch.blocks);
     dx_slices<<<plan.slices.grid, plan.slices.block, 0, stream>>>(p, averages);
