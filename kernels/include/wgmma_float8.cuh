@@ -22,6 +22,12 @@
 
 // accum = a b^T, or if `adds` accum += a b^T, over 32 of k, for tiles with 128 bytes for each row
 // of a and b: the next 32 of k are at descriptor + 2.
+__device__ inline void wgmma_float8(float (&accum)[8], uint64_t a, uint64_t b, bool adds) {
+    WGMMA_FLOAT8("16", NAMES_8, ACCUM_8(0), "8", "9", "10");
+}
+__device__ inline void wgmma_float8(float (&accum)[16], uint64_t a, uint64_t b, bool adds) {
+    WGMMA_FLOAT8("32", NAMES_16, ACCUM_16(0), "16", "17", "18");
+}
 __device__ inline void wgmma_float8(float (&accum)[32], uint64_t a, uint64_t b, bool adds) {
     WGMMA_FLOAT8("64", NAMES_32, ACCUM_32(0), "32", "33", "34");
 }

@@ -11,6 +11,7 @@
 // A product of two e4m3 is exact in float. Where scales are of blocks, the sums over each 128 of k
 // have a scale of their own.
 
+#include "matmul_fp8_few_rows.cuh"
 #include "matmul_fp8_mma.cuh"
 #include "matmul_fp8_ping_pong.cuh"
 
@@ -40,7 +41,8 @@ __global__ void matmul_fp8_naive(Float8Product<T> p) {
 template <class T>
 cudaError_t matmul_fp8(const Float8Product<T>& p, int64_t version, cudaStream_t stream) {
     if (p.rows * p.units == 0) return cudaSuccess;
-    const bool done = (version >= kWgmma && launch_fp8_wgmma(p, stream)) ||
+    const bool done = (version >= kWgmma && launch_fp8_few_rows(p, stream)) ||
+                      (version >= kWgmma && launch_fp8_wgmma(p, stream)) ||
                       (version >= kMma && launch_fp8_mma(p, stream));
     if (!done) matmul_fp8_naive<<<ceil_div<int64_t>(p.rows * p.units, 256), 256, 0, stream>>>(p);
     return cudaGetLastError();

@@ -22,3 +22,12 @@ struct Float8Product {
     T* y;
     int64_t rows, units, depth;
 };
+
+// Whether a product has so few rows that they have a kernel of their own, with tiles of 64 units.
+// With more than 32, tiles of 128 x 128 are as fast where those would leave two fifths of the
+// multiprocessors idle in their last wave. Measured on an H200.
+inline bool is_for_few_float8_rows(int64_t rows, int64_t units, bool fast, int processors) {
+    if (rows > 64) return false;
+    const int64_t tiles = (units + 63) / 64, waves = (tiles + processors - 1) / processors;
+    return rows <= 32 || fast || waves == 1 || 5 * tiles >= 3 * waves * processors;
+}

@@ -11,7 +11,8 @@
 // multiplied by their scales and promoted to float sums on the CUDA cores, while the tensor cores
 // multiply the next stage. (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report",
 // 2024, section 3.3.2.)
-// Flaw: with few rows most of a tile is empty, and few blocks read w.
+// Flaw: with few rows most of a tile is empty, and few blocks read w. They have a kernel of their
+// own, in matmul_fp8_few_rows.cuh.
 
 // The first row and column of a tile.
 struct TileCorner {

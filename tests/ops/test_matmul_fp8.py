@@ -98,6 +98,29 @@ def test_rows_that_are_no_multiple_of_16_bytes(
     check(drawn(*shape, scalings, bias=torch.bfloat16), version)
 
 
+# Rows of x of each kernel for few, with all k in a block, split over those of a cluster, or with
+# several tiles of a block; an odd number of units is stored element by element.
+FEW_ROWS = [
+    (1, 64, 2064),
+    (15, 200, 1040),
+    (17, 64, 1552),
+    (31, 130, 400),
+    (33, 77, 656),
+    (64, 64, 528),
+]
+
+
+@each_scaling
+@pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
+def test_few_rows(scalings: tuple[str, str], shape: tuple[int, int, int]):
+    check(drawn(*shape, scalings, bias=torch.bfloat16), "wgmma")
+
+
+@pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
+def test_few_rows_with_fast_sums(shape: tuple[int, int, int]):
+    check_fast(drawn(*shape[:2], 272, bias=torch.bfloat16), "wgmma")
+
+
 @pytest.mark.parametrize(
     ("rows", "units", "scalings"),
     [(1100, 1000, SCALINGS[1]), (1100, 1000, SCALINGS[3])],
@@ -173,16 +196,16 @@ def test_fast_sums_in_wide_tiles(shape: tuple[int, int, int]):
 
 @each_version
 def test_fast_sums_may_lose_digits(version: str):
-    """Here wgmma loses 1792 of each sum, which the others keep, as all do without the option."""
+    """Here wgmma loses 1792 of each sum, or less where blocks split it, which the others keep, as
+    all do without the option."""
     x, w = torch.ones(2, 4096, device=DEVICE), torch.full((8, 4096), 0.4375, device=DEVICE)
     x[:, 0], w[:, 0] = 448, 448
     one = torch.ones((), device=DEVICE)
     inputs = {"x": x.to(FP8), "w": w.to(FP8), "x_scale": one, "w_scale": one}
     got = matmul_fp8(**inputs, use_fast_accum=True, version=version)
     assert (got == got[0, 0]).all()
-    assert got[0, 0] == matmul_fp8(**inputs, version=version)[0, 0] or (
-        version == "wgmma" and got[0, 0] == 448**2
-    )
+    exact = matmul_fp8(**inputs, version=version)[0, 0]
+    assert got[0, 0] == exact or (version == "wgmma" and 448**2 <= got[0, 0] < exact)
 
 
 def test_no_fast_sums_with_scales_of_blocks():

@@ -1,6 +1,7 @@
 """Which launches are chosen for a shape, of shapes up to the limits, without a GPU."""
 
 import heapq
+import os
 import random
 from pathlib import Path
 
@@ -147,3 +148,25 @@ def test_partial_sums_have_blocks_that_exist(plans: Kernel):
             across, slices = plan.tolist()
             assert across in (8, 16, 32)
             assert across * slices <= 512
+
+
+def test_narrow_rows_share_warps_and_leave_few_partial_sums(plans: Kernel):
+    """A block leaves one sum of each column, however many rows its threads have at a time."""
+    plan = torch.zeros(3, dtype=torch.int64)
+    for cols, across in ((1, 1), (2, 2), (5, 8), (17, 32), (33, 32), (1 << 30, 32)):
+        for rows in (1, 7, 40482, 1 << 30):
+            plans.slices_plan(rows, cols, plan)
+            columns, slices, count = plan.tolist()
+            assert (columns, columns * slices) == (across, 256)
+            assert 1 <= count <= max(1, 8 * (os.cpu_count() or 1))
+            assert count <= -(-rows // slices)
+
+
+def test_few_rows_of_float8_fill_their_waves(plans: Kernel):
+    for units in (64, 768, 4096, 8448, 12288, 55296, 1 << 30):
+        for rows in (1, 16, 32, 40, 64):
+            assert plans.few_float8_rows(rows, units, 0, H200), (rows, units)
+        assert not plans.few_float8_rows(65, units, 0, H200)
+    assert not plans.few_float8_rows(62, 9216, 0, H200)  # 144 tiles for 132 multiprocessors
+    assert plans.few_float8_rows(62, 9216, 1, H200)
+    assert plans.few_float8_rows(32, 9216, 0, H200)

@@ -3,6 +3,8 @@
 #include "attention_backward_fused_d128.cuh"
 #include "column_sums.cuh"
 #include "launches.cuh"
+#include "matmul_fp8.h"
+#include "norms_wide.cuh"
 
 // Calls f(attention, keys of a tile, rows of a step, columns, mixes) as the kernels for so many
 // columns plan.
@@ -72,4 +74,15 @@ extern "C" void few_rows(int64_t rows, int64_t needed, int processors, int64_t* 
 extern "C" void column_sums_plan(int64_t count, int64_t cols, int64_t* plan) {
     const dim3 block = column_sums_block(count, cols);
     plan[0] = block.x, plan[1] = block.y;
+}
+
+// Columns and slices of a block, and rows of partial sums that all blocks leave.
+extern "C" void slices_plan(int64_t rows, int64_t cols, int64_t* plan) {
+    const Slices slices(rows, cols);
+    plan[0] = slices.block.x, plan[1] = slices.block.y, plan[2] = slices.count();
+}
+
+// Whether products of float8 have few enough rows.
+extern "C" int few_float8_rows(int64_t rows, int64_t units, int fast, int processors) {
+    return is_for_few_float8_rows(rows, units, fast, processors);
 }
