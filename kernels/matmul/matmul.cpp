@@ -11,6 +11,7 @@ cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t st
 template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
                                  int64_t act, cudaStream_t stream);
+cudaError_t matmul_align_rows(const RowsToAlign& of, cudaStream_t stream);
 bool matmul_prefers_unaligned(int64_t rows, int64_t wide);
 int64_t matmul_shares(int64_t rows, int64_t cols);
 template <class T>
@@ -108,9 +109,9 @@ struct Matrices {
 
     // Copies what has rows, or columns, that do not begin on multiples of 16 bytes, as most kernels
     // with tensor cores read them.
-    void align() {
+    void align(cudaStream_t stream) {
         if (t.numel() == 0 || begins_on_vectors()) return;
-        t = spread();
+        t = spread(stream);
         find_strides();
     }
 
@@ -135,13 +136,21 @@ struct Matrices {
 
     // A copy with an aligned stride. It keeps the order of the elements in memory: transposing
     // costs more than copying.
-    Tensor spread() const {
+    Tensor spread(cudaStream_t stream) const {
         const bool by_column = col_stride != 1 && (!one || t.dim() == 2);
         const Tensor from = by_column ? transposed(t) : t;
         const int64_t length = from.size(-1), whole = (length + vector() - 1) / vector() * vector();
         Tensor room = new_of_shape(t, with_cols(from, whole));
         Tensor copy = torch::stable::narrow(room, -1, 0, length);
-        torch::stable::copy_(copy, from);
+        if (col_stride == 1 || by_column) {
+            const int64_t size = t.element_size();
+            check_launch(matmul_align_rows(
+                {in<uint8_t>(t), out<uint8_t>(room), batch, by_column ? cols : rows, length * size,
+                 matrix_stride * size, (by_column ? col_stride : row_stride) * size, whole * size},
+                stream));
+        } else {
+            torch::stable::copy_(copy, from);
+        }
         return by_column ? transposed(copy) : copy;
     }
 
@@ -185,8 +194,8 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
                one = is_for_all(w);
     Matrices of_x(x, one), of_w(w, one);
     if (tensor_cores && !is_read_unaligned(of_x, of_w, version)) {
-        of_x.align();
-        of_w.align();
+        of_x.align(device.stream);
+        of_w.align(device.stream);
     }
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);

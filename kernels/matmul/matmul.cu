@@ -16,6 +16,7 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
+#include "matmul_align_rows.cuh"
 #include "matmul_few_rows_configs.cuh"
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_gradient_of_z.cuh"
@@ -173,6 +174,10 @@ int64_t matmul_copies(const Product<T>& p, int64_t version) {
         if (p.tf32 && version == MatmulVersion::kStores) return tf32_copies(p);
     }
     return 0;
+}
+
+cudaError_t matmul_align_rows(const RowsToAlign& of, cudaStream_t stream) {
+    return launch_align_rows(of, stream);
 }
 
 bool matmul_prefers_unaligned(int64_t rows, int64_t wide) { return prefers_unaligned(rows, wide); }

@@ -42,3 +42,11 @@ struct Product {
     float* copies;     // of x and w, rounded to tf32 (matmul_tf32.cuh); may be null
     bool tf32;         // floats may be rounded to tf32, so that tensor cores can multiply them
 };
+
+// Rows of `batch` matrices, `bytes` wide and anywhere in memory, and where they are copied to:
+// `stride` bytes apart, a multiple of 16, with zeros behind each. Other strides in bytes, too.
+struct RowsToAlign {
+    const uint8_t* from;
+    uint8_t* to;
+    int64_t batch, rows, bytes, from_matrix, from_row, stride;
+};

@@ -8,7 +8,9 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
 template <class T>
 bool multiplies_bytes(const Int8Product<T>& p);
 template <class T>
-cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream);
+cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, int64_t stride,
+                                 cudaStream_t stream);
+cudaError_t matmul_w8a16_align_rows(const RowsToAlign& of, cudaStream_t stream);
 
 void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
                   const std::optional<Tensor>& bias) {
@@ -62,13 +64,24 @@ void for_type_of_16_bits(const Tensor& x, F f) {
     f(BFloat16());
 }
 
-// Whether the kernels that multiply bytes can read it.
-template <class T>
-bool multiplies_bytes(const Tensor& x, const Tensor& w, const Int8Product<T>& product) {
+int64_t in_vectors(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
+// Whether the kernels that multiply bytes read it as it is.
+bool begins_on_vectors(const Tensor& x, const Tensor& w) {
     const auto begins = [](const Tensor& t) {
         return reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
     };
-    return w.size(1) % 16 == 0 && begins(x) && begins(w) && multiplies_bytes(product);
+    return w.size(1) % 16 == 0 && begins(x) && begins(w);
+}
+
+// A copy [rows, cols] whose rows begin on multiples of 16 bytes, with zeros behind each up to
+// `cols`.
+Tensor aligned_rows(const Tensor& t, int64_t cols, cudaStream_t stream) {
+    const int64_t rows = Rows(t).rows, size = t.element_size(), bytes = t.size(-1) * size;
+    Tensor copy = new_of_shape(t, {rows, cols});
+    check_launch(matmul_w8a16_align_rows(
+        {in<uint8_t>(t), out<uint8_t>(copy), 1, rows, bytes, 0, bytes, cols * size}, stream));
+    return copy;
 }
 
 Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
@@ -82,14 +95,25 @@ Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, i
     Shape shape = shape_of(x);
     shape.back() = w.size(0);
     std::optional<Tensor> y, wide;
+    Tensor aligned_x, aligned_w;
+    const bool is_best = version >= Int8Version::kWgmma && x.numel() > 0 && w.numel() > 0;
     for_type_of_16_bits(x, [&](auto zero) {
         using T = decltype(zero);
         auto product = product_of<T>(x, w, w_scale, bias);
-        if (version >= Int8Version::kWgmma && x.numel() > 0 && w.numel() > 0 &&
-            !multiplies_bytes(x, w, product)) {
-            wide = new_of_shape(x, shape_of(w));
-            check_launch(matmul_w8a16_widened<T>(product, out<T>(*wide), device.stream));
+        if (is_best && !multiplies_bytes(product)) {
+            const int64_t stride = in_vectors(product.depth);
+            wide = new_of_shape(x, {product.units, stride});
+            check_launch(matmul_w8a16_widened<T>(product, out<T>(*wide), stride, device.stream));
+            wide = torch::stable::narrow(*wide, -1, 0, product.depth);
         } else {
+            if (is_best && !begins_on_vectors(x, w)) {
+                const int64_t cols = in_vectors(product.depth);
+                aligned_x = aligned_rows(x, cols, device.stream);
+                aligned_w = aligned_rows(w, cols, device.stream);
+                product.x = {in<T>(aligned_x), 0, cols, 1};
+                product.w = {in<int8_t>(aligned_w), 0, cols, 1};
+                product.depth = cols;
+            }
             y = new_of_shape(x, shape);
             product.y = out<T>(*y);
             check_launch(matmul_w8a16<T>(product, version, device.stream));

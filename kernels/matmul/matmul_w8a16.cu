@@ -8,6 +8,7 @@
 // 2 * rows * units * depth operations of tensor cores, in T: an int8 is exact in float16 and in
 // bfloat16.
 
+#include "matmul_align_rows.cuh"
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_w8a16_wgmma.cuh"
@@ -142,18 +143,28 @@ __global__ void
 // each 64 rows of x.
 // Flaw: it needs memory for the converted weights and rounds each of them.
 
-// A thread has N neighbours, which have one scale.
-template <int N, class T>
-__global__ void matmul_w8a16_widen(Int8Product<T> p, T* wide) {
-    const int64_t first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N;
-    if (first >= p.units * p.depth) return;
-    const int64_t unit = first / p.depth, k = first % p.depth;
-    const float scale = scale_at(p.w_scale, unit, p.by_block ? k / kScaleBlock : 0);
-    const Vec<int8_t, N> bytes = load<N>(p.w.data + first);
-    T each[N];
+// Rows of `wide` are `stride` apart, a multiple of 16, so that matmul reads them in vectors
+// whatever their width. A block has several rows, if they are narrow, and a thread 16 neighbours of
+// each, which have one scale.
+constexpr int kWidened = kVecBytes;
+
+template <class T>
+__global__ void matmul_w8a16_widen(Int8Product<T> p, T* wide, int64_t stride) {
+    const int64_t k = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kWidened;
+    if (k >= stride) return;
+    const int64_t down = int64_t(gridDim.y) * blockDim.y;
+    for (int64_t unit = int64_t(blockIdx.y) * blockDim.y + threadIdx.y; unit < p.units;
+         unit += down) {
+        const float scale = scale_at(p.w_scale, unit, p.by_block ? k / kScaleBlock : 0);
+        const auto* const w = reinterpret_cast<const uint8_t*>(p.w.data + unit * p.w.row + k);
+        const Vec<uint32_t, 4> words = load_bytes(w, k, p.depth - k);
+        Vec<int8_t, kWidened> bytes;
+        memcpy(bytes.at, words.at, sizeof(words));
+        T each[kWidened];
 #pragma unroll
-    for (int i = 0; i < N; ++i) each[i] = T(float(bytes[i]) * scale);
-    store(wide + first, each);
+        for (int i = 0; i < kWidened; ++i) each[i] = T(float(bytes[i]) * scale);
+        store(wide + unit * stride + k, each);
+    }
 }
 
 // ---- launchers. Where a version does not fit this GPU or the layout of x and w, the one before it
@@ -192,24 +203,29 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
     return cudaGetLastError();
 }
 
-// Whether the best version multiplies bytes instead of converting them first. Assumes rows aligned
-// to 16 bytes.
+// Whether the best version multiplies bytes instead of converting them first. Assumes rows that
+// begin on multiples of 16 bytes, or are copied so.
 template <class T>
 bool multiplies_bytes(const Int8Product<T>& p) {
     return p.rows <= kMostFewRows || is_for_tall_tiles(p);
 }
 
-// wide: [units, depth]
+// wide: [units, depth], with rows `stride` apart
 template <class T>
-cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream) {
-    const int64_t elements = p.units * p.depth;
-    const auto blocks = [&](int each) { return ceil_div<int64_t>(elements, 256 * each); };
-    if (p.depth % kVecBytes == 0 && is_aligned(p.w.data, wide)) {
-        matmul_w8a16_widen<kVecBytes><<<blocks(kVecBytes), 256, 0, stream>>>(p, wide);
-    } else {
-        matmul_w8a16_widen<1><<<blocks(1), 256, 0, stream>>>(p, wide);
-    }
+cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, int64_t stride,
+                                 cudaStream_t stream) {
+    const int64_t vectors = stride / kWidened;
+    unsigned across = 8;
+    while (across < 256 && across < vectors) across *= 2;
+    const dim3 block(across, 256 / across);
+    const int64_t down = smaller<int64_t>(ceil_div<int64_t>(p.units, block.y), 65535);
+    matmul_w8a16_widen<<<dim3(ceil_div<int64_t>(vectors, across), down), block, 0, stream>>>(
+        p, wide, stride);
     return cudaGetLastError();
+}
+
+cudaError_t matmul_w8a16_align_rows(const RowsToAlign& of, cudaStream_t stream) {
+    return launch_align_rows(of, stream);
 }
 
 #define INSTANTIATE(T)                                          \
