@@ -209,6 +209,11 @@ struct Problem {
     int64_t classes() const { return w.size(0); }
     bool adds() const { return reduction != kUnreduced; }
     Tensor new_loss() const { return ::new_loss(x, target, reduction, float_loss); }
+    // Whether the logits are small beside w, which matmul reads faster than tiles of 128 rows do.
+    bool has_few_rows() const {
+        const int64_t least = rows() <= 8 ? 4096 : 48 * rows();  // columns
+        return version == kRows && rows() <= 64 && w.size(1) >= least;
+    }
     Chunk in_chunks() const { return chunks_of_classes(classes(), version); }
     Tensor logits(const Matmul& matmul, const Chunk& chunk) const {
         const auto of_bias = bias ? std::optional<Tensor>(chunk.of(*bias)) : std::nullopt;
@@ -264,9 +269,8 @@ void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Know
 
 // Computes the statistics over all classes, chunk by chunk.
 template <class T>
-void take_chunks(const Problem& p, const Known<T>& known, cudaStream_t stream) {
+void take_chunks(const Problem& p, const Known<T>& known, Chunk chunk, cudaStream_t stream) {
     const Matmul matmul;
-    Chunk chunk = p.in_chunks();
     do {
         take<T>(p, p.logits(matmul, chunk), chunk, known, stream);
     } while (chunk.next());
@@ -331,7 +335,11 @@ Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const
     for_type_of(p.x, [&](auto zero) {
         using T = decltype(zero);
         const Known<T> known(p, max, sum, others);
-        if (!take_tiles<T>(p, known, device.stream)) take_chunks<T>(p, known, device.stream);
+        if (p.has_few_rows()) {
+            take_chunks<T>(p, known, whole_rows(p.classes()), device.stream);
+        } else if (!take_tiles<T>(p, known, device.stream)) {
+            take_chunks<T>(p, known, p.in_chunks(), device.stream);
+        }
         find_losses<T>(p, known, loss, device.stream);
         if (p.adds()) reduce<T>(p, known, loss, weight, device.stream);
     });

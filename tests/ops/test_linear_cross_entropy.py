@@ -248,8 +248,8 @@ def test_gradients_twice_through_one_graph(version: str, how: str):
         torch.autograd.grad(loss, leaves)
 
 
-# ---- forward alone, of floats of 16 bits: tiles of 128 rows and 256 classes, of which no logit
-# gets to memory
+# ---- forward alone, of floats of 16 bits: few rows at once, and tiles of 128 rows and 256 classes,
+# of which no logit gets to memory
 
 TILE = 256  # classes
 
@@ -267,10 +267,11 @@ def test_edges_of_tiles(classes: int):
         assert_close_to_pytorch(each, inputs)
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(20, 960), (70, 16)], ids=["few rows", "tiles"])
 @pytest.mark.parametrize("hidden", [slice(TILE), slice(TILE, None), slice(None)], ids=str)
-def test_tiles_with_logits_of_minus_infinity(hidden: slice):
-    """And with a NaN: the same as of logits that are in memory."""
-    inputs = drawn(20, TILE + 40, 16, torch.bfloat16)
+def test_few_rows_and_tiles_with_logits_of_minus_infinity(hidden: slice, rows: int, cols: int):
+    """And with a NaN: the same as of chunks."""
+    inputs = drawn(rows, TILE + 40, cols, torch.bfloat16)
     inputs["bias"][hidden] = -torch.inf
     inputs["x"][3, 5] = torch.nan
     for smoothing in (0.0, 0.25):
