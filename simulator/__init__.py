@@ -105,8 +105,9 @@ if sys.platform != "linux":
 # too), and what it says once is not compiled twice for two ways of getting there (no thread
 # jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
 # call passes by value has no hook. Indices and pointers are compared with the types that the source
-# declares: checker/declared_types.h.
+# declares: checker/declared_types.h. Launches have a GPU's sizes: what is counted is a GPU's.
 _CHECK_FLAGS = [
+    "-DSIMULATOR_GPU_SIZES",
     "-O1",
     "-g",
     "-fno-var-tracking",  # where locals lie nobody asks: a fifth of the compiler's time

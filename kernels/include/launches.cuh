@@ -84,7 +84,7 @@ template <class T, int lines, class... P>
 RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), int64_t rows,
                          int64_t cols, int vectors, int narrow_vectors, int bytes, int most) {
     const int64_t needed = cols / kVec<T>;  // vectors
-    if (PLAYGROUND_CUDA && bytes == 0)
+    if (kGpuSizes && bytes == 0)
         vectors = vectors_of_thread(rows, needed, vectors, most_row_threads(table));
     int64_t threads = ceil_div<int64_t>(needed, smaller(vectors, narrow_vectors));
     if (threads > kWarp) threads = ceil_div<int64_t>(needed, vectors);

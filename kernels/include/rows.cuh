@@ -9,6 +9,14 @@
 #include "cp_async.cuh"
 #include "vec.cuh"
 
+// Whether a launch has a GPU's sizes. The simulator has its own, because barriers are expensive
+// there; lab.check, lab.trace and lab.predict show a GPU's.
+#if PLAYGROUND_CUDA || defined(SIMULATOR_GPU_SIZES)
+constexpr bool kGpuSizes = true;
+#else
+constexpr bool kGpuSizes = false;
+#endif
+
 // double, which is here for checks of gradients, does without vectors: a warp of doubles fills
 // whole lines of memory anyway, and every kernel more takes time to compile.
 template <class T>
@@ -327,7 +335,7 @@ struct SharedRows {
 // Vectors of a thread for rows kept in shared memory, over all tensors: 128 bytes in flight per
 // thread, 192 KiB per multiprocessor. In the simulator, where barriers are expensive, a row stays
 // within one warp.
-constexpr int kSharedVectors = PLAYGROUND_CUDA ? 8 : 64;
+constexpr int kSharedVectors = kGpuSizes ? 8 : 64;
 constexpr int kSharedBytes = kSharedVectors * kVecBytes;  // for each thread
 constexpr int kSharedThreads = 512;                       // of a block, at most
 constexpr int kSharedBlocks = 3;                          // resident per multiprocessor

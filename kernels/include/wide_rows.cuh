@@ -108,7 +108,7 @@ class RowQueue {
 // where there is so much arithmetic that two blocks are better. Fewer in the simulator, where
 // barriers are expensive.
 constexpr int kHalfThreads = 512;
-constexpr int kAllThreads = PLAYGROUND_CUDA ? 1024 : kHalfThreads;
+constexpr int kAllThreads = kGpuSizes ? 1024 : kHalfThreads;
 
 // A thread's part of a row in each of K tensors. The first `kept` vectors stay in shared memory,
 // the next R in registers. blocks: of a cluster, or 1.

@@ -131,7 +131,7 @@ __global__ void dx_block(Backward<T> p) {
 
 // Vectors that forward keeps of a row, in each thread's registers. In the simulator, where barriers
 // are expensive, a row stays within one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
+constexpr int kForwardVectors = kGpuSizes ? 8 : 32;
 constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
 template <class T, bool kAligned>

@@ -191,7 +191,7 @@ __global__ void dweight_block(Backward<T> p) {
 
 // Vectors that forward keeps of a row, in each thread's registers. In the simulator, where barriers
 // are expensive, a row stays within one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
+constexpr int kForwardVectors = kGpuSizes ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
 // (Edges take registers, and so a block's place.)

@@ -1,6 +1,7 @@
 """lab.predict: what it counts, what it makes of it, and that it says when it does not know."""
 
 import csv
+import importlib
 import json
 import math
 import re
@@ -133,6 +134,17 @@ def test_kernels_are_told_the_multiprocessors_of_that_gpu(kernel, name):
     n = 1 << 16
     prediction = lab.predict(kernel.persistent, torch.empty(n), n, gpu=name, compile=False)
     assert [it.blocks for it in prediction.counts.launches] == [gpu.load(name).multiprocessors]
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_launches_have_a_gpus_sizes(op):
+    """The simulator keeps more of a row in a thread's registers than a GPU has."""
+    cols = 32768
+    weights = [torch.ones(cols)] * (2 if op == "layer_norm" else 1)
+    of = getattr(importlib.import_module(f"kernels.norms.{op}"), op)
+    prediction = lab.predict(of, torch.zeros(2, cols), *weights, version="vector", compile=False)
+    kernels = [it.kernel.partition("<")[0] for it in prediction.counts.launches]
+    assert kernels == ["forward_block"]
 
 
 def test_registers_are_given_to_warps_by_the_256(predictions):
