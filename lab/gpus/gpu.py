@@ -18,11 +18,14 @@ class Gpu:
     multiprocessors, clock_ghz: at the boost clock.
     threads, blocks, registers, shared_bytes: the most that a multiprocessor holds at once.
     l1_bytes: of a multiprocessor, with its shared memory. l2_bytes: of the GPU.
-    dirty_bytes: what L2 holds that has to be written to DRAM first, after a flush by writes.
+    dirty_bytes: what L2 holds after a flush by writes, and has to write to DRAM first.
+    dirty_share: how much of that leaves L2 for each byte that is read.
     launch_us: an empty kernel between two events; next_launch_us: each further launch of a call.
+    cold_us: what a kernel's code and arguments take that no cache has.
     block_ns: to launch a block, while the GPU has room for it.
     *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
     *_cycles: how long what depends on a result waits.
+    line_cycles: how much longer a warp waits for each further line that it has asked L2 for.
     partial_writes_per_ns: sectors that L2 takes where a request writes only a part of each.
     barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
     atomic_ns, atomic_float_ns: one turn of an atomic at the busiest line of memory.
@@ -43,14 +46,17 @@ class Gpu:
     l1_bytes: int
     l2_bytes: int
     dirty_bytes: float
+    dirty_share: float
     launch_us: float
     next_launch_us: float
+    cold_us: float
     block_ns: float
     copy_gb_per_s: float
     dram_gb_per_s: float
     dram_cycles: float
     l2_gb_per_s: float
     l2_cycles: float
+    line_cycles: float
     partial_writes_per_ns: float
     l1_cycles: float
     shared_cycles: float

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lab.predictor.measuring import Run
+from lab.predictor.measuring import ROUNDS, Run
 
 SECTOR = 32
 # Of the CUDA programming guide's tables, by compute capability: lanes of special functions and of
@@ -21,7 +21,6 @@ TABLES = {
     (10, 0): (16, 64, 256 << 10, 228 << 10),
     (12, 0): (16, 2, 128 << 10, 100 << 10),
 }
-OF_L2 = 0.8  # that is dirty after a flush
 WGMMA_OVER_MMA = 1.24  # on Hopper, matrix products of H200.toml: 790 TFLOPS against 640
 
 
@@ -51,6 +50,19 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     )
     copies = [it for it in streams if it.name == "copy"]
     copy = max(2 * it.parameters["bytes"] / it.seconds for it in copies)
+    vectors = {
+        it.parameters["loads"]: it.seconds
+        for it in runs
+        if it.name == "in flight" and it.parameters["width"] == 16 and it.parameters["warps"] == 1
+    }
+    further_lines = ROUNDS * (4 - 1) * 16 * 32 // 128  # of 4 vectors a lane in the place of 1
+
+    def displaced(size: int) -> float:
+        """Seconds that reads take longer than writes, which leave as much as they displace."""
+        reads = time("read and write", bytes=size, reads=4, writes=0)
+        return reads - time("read and write", bytes=size, reads=0, writes=4)
+
+    few_read, some_read, most_read = 4 << 20, 32 << 20, 256 << 20
     strided = next(it for it in runs if it.name == "strided write" and it.parameters["stride"] == 8)
     special, double, l1, shared = TABLES[properties["capability"]]
     reads = [it for it in runs if it.name == "l2"]
@@ -76,9 +88,11 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "shared_bytes": shared,
         "l1_bytes": l1,
         "l2_bytes": properties["L2_cache_size"],
-        "dirty_bytes": int(OF_L2 * properties["L2_cache_size"]),
+        "dirty_bytes": int(rate * (displaced(most_read) - displaced(few_read))),
+        "dirty_share": rate * (displaced(some_read) - displaced(few_read)) / (some_read - few_read),
         "launch_us": 1e6 * launch,
         "next_launch_us": 1e6 * (time("launches", count=2) - launch),
+        "cold_us": 1e6 * (time("code", instructions=64, blocks=1, calls=1) - launch - 64 / ghz),
         "block_ns": 1e9 * slope("nothing", "blocks", 1, 1 << 18, threads=32),
         "copy_gb_per_s": 1e-9 * copy,
         "dram_gb_per_s": 1e-9 * rate,
@@ -87,6 +101,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         * (most.parameters["bytes"] - few.parameters["bytes"])
         / (most.seconds - few.seconds),
         "l2_cycles": ghz * slope("chase", "steps", (1 << 15) + 2048, (1 << 15) + 8192, size=lines),
+        "line_cycles": ghz * (vectors[4] - vectors[1]) / further_lines,
         "partial_writes_per_ns": 1e-9
         * 32
         * strided.parameters["requests"]

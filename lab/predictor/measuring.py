@@ -17,6 +17,7 @@ LARGE = 1 << 30  # bytes, far more than any L2
 FLUSHED = 256 << 20  # bytes, as triton.testing.do_bench has it
 HOST_CYCLES = 1 << 18  # of the GPU, in which the host queues a call: 130 us
 MOST_SAMPLES = 50
+ROUNDS = 64  # in which each thread has loads in flight
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def _calls() -> Iterator[Call]:
     x = torch.rand(LARGE // 4, device="cuda")
     y = torch.empty_like(x)
     yield from _launches(kernel)
+    yield from _cold(kernel, x, y, multiprocessors)
     yield from _dram(kernel, x, y, multiprocessors)
     yield from _caches(kernel, x, y, multiprocessors)
     yield from _pipes(kernel, y, multiprocessors)
@@ -84,6 +86,49 @@ def _launches(kernel: jitload.Kernel) -> Iterator[Call]:
         )
 
 
+def _cold(
+    kernel: jitload.Kernel, x: torch.Tensor, y: torch.Tensor, multiprocessors: int
+) -> Iterator[Call]:
+    """What a call meets that no cache has: its code, its pages, lines that are dirty."""
+    for count in (64, 512, 4096):
+        function = getattr(kernel, f"once{count}")
+        for blocks in (1, multiprocessors):
+            for calls in (1, 2):
+                chosen = {"instructions": count, "blocks": blocks, "calls": calls}
+                yield (
+                    "code",
+                    chosen,
+                    lambda f=function, b=blocks, c=calls: [f[b, 32](y, 3.0) for _ in range(c)],
+                )
+    for threads, apart in ((1, 1), (32, 1), (32, 8), (32, 1 << 10), (32, 1 << 14), (32, 1 << 19)):
+        chosen = {"threads": threads, "apart": apart}
+        yield "touch", chosen, lambda t=threads, a=apart: kernel.touch[1, t](x, y, a)
+    for blocks, threads in ((2, 32), (multiprocessors, 32), (multiprocessors, 256)):
+        for cols in (1024, 4096):
+            chosen = {"blocks": blocks, "threads": threads, "cols": cols}
+            yield (
+                "read rows",
+                chosen,
+                lambda b=blocks, t=threads, c=cols: kernel.read_rows[b, t](x, y, c),
+            )
+            yield (
+                "write rows",
+                chosen,
+                lambda b=blocks, t=threads, c=cols: kernel.write_rows[b, t](y, c),
+            )
+    for reads, writes in ((4, 0), (3, 1), (2, 2), (1, 3), (0, 4)):
+        for shift in (22, 24, 25, 26, 27, 28):
+            n = (1 << shift) // 64
+            chosen = {"bytes": 64 * n, "reads": reads, "writes": writes}
+            yield (
+                "read and write",
+                chosen,
+                lambda n=n, r=reads, w=writes: kernel.read_and_write[-(-n // 256), 256](
+                    x, y, n, r, w
+                ),
+            )
+
+
 def _dram(
     kernel: jitload.Kernel, x: torch.Tensor, y: torch.Tensor, multiprocessors: int
 ) -> Iterator[Call]:
@@ -99,13 +144,13 @@ def _dram(
         for warps in (1, 2, 4, 8, 16, 32, 64):
             threads = 32 * min(warps, 8)
             blocks = multiprocessors * max(1, warps // 8)
-            n = min(LARGE, warps * loads * width * 32 * multiprocessors * 64) // width
+            n = min(LARGE, warps * loads * width * 32 * multiprocessors * ROUNDS) // width
             chosen = {"loads": loads, "width": width, "warps": warps, "bytes": n * width}
             function = getattr(kernel, name)
             yield "in flight", chosen, lambda f=function, b=blocks, t=threads, n=n: f[b, t](x, y, n)
     for stages in (2, 4, 8):
         for warps in (4, 8, 16, 32):
-            n = warps * stages * 512 * multiprocessors * 64 // 16
+            n = min(LARGE, warps * stages * 512 * multiprocessors * ROUNDS) // 16
             blocks = multiprocessors * max(1, warps // 8)
             threads = 32 * min(warps, 8)
             chosen = {"stages": stages, "warps": warps, "bytes": 16 * n}

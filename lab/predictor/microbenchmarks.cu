@@ -6,6 +6,24 @@
 // Launches: of one block, and of many.
 __global__ void nothing() {}
 
+// Code that no cache has: a warp executes each of kCount instructions once.
+template <int kCount>
+__device__ void once(float* y, float b) {
+    float at[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) at[k] = b + k;
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+        asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(at[i % 8]) : "f"(b));
+    float total = 0;
+#pragma unroll
+    for (int k = 0; k < 8; k++) total += at[k];
+    if (total == 12345.678f) *y = total;
+}
+__global__ void once64(float* y, float b) { once<64>(y, b); }
+__global__ void once512(float* y, float b) { once<512>(y, b); }
+__global__ void once4096(float* y, float b) { once<4096>(y, b); }
+
 // DRAM: a copy, 16 bytes a thread.
 __global__ void copy(const float4* x, float4* y, int64_t n) {
     const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
@@ -14,6 +32,38 @@ __global__ void copy(const float4* x, float4* y, int64_t n) {
 __global__ void fill(float4* y, int64_t n) {
     const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
     if (i < n) y[i] = {1, 2, 3, 4};
+}
+
+// L2 full of what was written before: a thread reads and writes so many vectors, `n` apart.
+__global__ void read_and_write(const float4* x, float4* y, int64_t n, int reads, int writes) {
+    const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+    if (i >= n) return;
+    float4 v = {1, 2, 3, 4};
+#pragma unroll 4
+    for (int k = 0; k < reads; k++) {
+        const float4 read = x[i + k * n];
+        v.x += read.x, v.w += read.w;
+    }
+    for (int k = 0; k < writes; k++) y[i + k * n] = v;
+    if (v.x == 12345.678f) *y = v;
+}
+
+// Lanes far apart: one access for each, `apart` words from the next lane's; and a row for each.
+__global__ void touch(const float* x, float* y, int64_t apart) {
+    const float value = x[threadIdx.x * apart];
+    if (value == 12345.678f) *y = value;
+}
+__global__ void read_rows(const float* x, float* y, int cols) {
+    const float* row = x + (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * cols;
+    float total = 0;
+#pragma unroll 4
+    for (int c = 0; c < cols; c++) total += row[c];
+    if (total == 12345.678f) *y = total;
+}
+__global__ void write_rows(float* y, int cols) {
+    float* row = y + (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * cols;
+#pragma unroll 4
+    for (int c = 0; c < cols; c++) row[c] = c;
 }
 
 // DRAM with so many bytes in flight: each thread has kLoads loads of T under way, then waits.

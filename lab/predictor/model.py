@@ -71,7 +71,7 @@ def terms(launch: Launch, gpu: Gpu) -> Terms:
 
     caches = _Caches(launch, gpu, together * per_block, busy)
     alone: dict[str, float] = {}
-    alone[DRAM] = caches.dram_bytes / (1e9 * gpu.dram_gb_per_s)
+    alone[DRAM] = caches.dram_seconds()
     alone[L2] = SECTOR * caches.l2_sectors / (1e9 * gpu.l2_gb_per_s) + 1e-9 * (
         caches.partial / gpu.partial_writes_per_ns
     )
@@ -105,7 +105,7 @@ def terms(launch: Launch, gpu: Gpu) -> Terms:
 
     total = _together(alone, gpu.sharpness)
     touches = any(not it.is_shared for it in launch.accesses)
-    alone[FIRST] = gpu.dram_cycles * cycle if touches else 0.0
+    alone[FIRST] = 1e-6 * gpu.cold_us + (gpu.dram_cycles * cycle if touches else 0.0)
     return Terms(
         alone,
         total + alone[FIRST],
@@ -201,15 +201,35 @@ class _Caches:
             # DRAM gives 64 bytes at once, the half of which nobody may want.
             whole = 2 * (1 - it.pairs / it.first) if it.first else 1.0
             self.dram_bytes += 2 * SECTOR * (first - pairs) + whole * SECTOR * beyond
-            parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests - 1, 0))
+            parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests, 1.0))
             weighed.setdefault(it.key, []).append((it.requests, parts))
-        # L2 is full of what was written before the call: whoever takes its place waits for that.
-        self.dram_bytes += min(self.dram_bytes - self.stored, gpu.dirty_bytes)
+        self._read = self.dram_bytes - self.stored
+        self.dram_bytes += self._written_before()
         for key, alike in weighed.items():
             total = sum(weight for weight, _ in alike)
             self._answers[key] = tuple(
                 sum(weight * parts[i] for weight, parts in alike) / total for i in range(3)
             )
+
+    def _written_before(self) -> float:
+        """Bytes of what L2 held before the call that it writes to DRAM, to make room.
+
+        What the call itself leaves there unwritten makes up for as many.
+        """
+        moved = self._read + self.stored
+        if self._read <= self.stored:
+            return 0.0
+        displaced = min(self._gpu.dirty_share * moved, self._gpu.dirty_bytes)
+        return displaced * (self._read - self.stored) / moved
+
+    def dram_seconds(self) -> float:
+        """DRAM is slowest where it reads as much as it writes, as a copy does."""
+        moved = self._read + self.stored
+        if not moved:
+            return 0.0
+        pure, mixed = self._gpu.dram_gb_per_s, self._gpu.copy_gb_per_s
+        mix = 4 * self._read * self.stored / moved**2
+        return 1e-9 * self.dram_bytes * (1 / pure + mix * (1 / mixed - 1 / pure))
 
     def latency(self, key: mc.Key | None, together: int = 1) -> float:
         """Cycles that a warp waits for the last of so many requests that are under way at once."""
@@ -217,10 +237,12 @@ class _Caches:
         if key not in self._answers:
             return gpu.l2_cycles
         far, missed, lines = self._answers[key]
+        beyond = min(1.0, missed + far)  # L1
+        further = (together * lines - 1) * (beyond * gpu.line_cycles + 1 - beyond)
         missed = min(1.0, together * missed)
         far = min(1 - missed, together * far)
         near = 1 - missed - far
-        return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + lines
+        return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + further
 
     def _write(self, it: Access) -> None:
         if it.key[2] == "atomic":  # L2 takes turns, which are counted apart
