@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import torch
 import jitload
 import lab
 from lab.gpus import gpu
-from lab.predictor import calibration, machine_code, model
+from lab.predictor import calibration, machine_code, measuring, model
 from lab.predictor.measuring import Run
 
 SOURCE = """
@@ -60,6 +61,10 @@ __global__ void last(const float* x, float* y, int* count, int n) {  // the last
     if (threadIdx.x == 0) is_last = atomicAdd(count, 1) == gridDim.x - 1;
     __syncthreads();
     if (is_last && threadIdx.x == 0) y[0] = n;
+}
+__global__ void touch(const float* x, float* y, int apart) {
+    const float value = x[threadIdx.x * apart];
+    if (value == 12345.678f) *y = value;
 }
 __global__ void fills(float* y, int n) {
     const int apart = blockDim.x * gridDim.x;
@@ -173,6 +178,24 @@ def test_a_sample_of_blocks_stands_for_all(predictions):
     assert 40 < predictions["copy"].percent_of_copy < 100
 
 
+def test_reads_displace_what_was_written_before(predictions):
+    """What a copy leaves in L2 unwritten makes up for what it displaces."""
+    h200 = gpu.load("H200")
+    (copy,) = predictions["copy"].launches
+    assert copy.dram_bytes == pytest.approx(8 * N, rel=0.01)
+    (reduce,) = predictions["reduce"].launches
+    displaced = min(h200.dirty_share * 4 * N, h200.dirty_bytes)
+    assert reduce.dram_bytes == pytest.approx(4 * N + displaced, rel=0.02)
+
+
+@needs_nvcc
+def test_lanes_that_read_lines_of_their_own_wait_longer(kernel, x):
+    """0.39 us longer on an H200, by lab.calibrate's microbenchmark."""
+    y = torch.zeros(1)
+    row, apart = (lab.predict(kernel.touch[1, 32], x, y, words) for words in (1, 1024))
+    assert 0.2 * US < apart.seconds - row.seconds < 0.6 * US
+
+
 def test_blocks_that_others_wait_for_run(kernel, x):
     n = 1 << 21
     y, count = torch.zeros(n), torch.zeros(1, dtype=torch.int32)
@@ -267,6 +290,14 @@ def test_constants_come_from_the_microbenchmarks(tmp_path):
     assert replace(gpu.load(tmp_path / "H200.toml"), source="") == replace(
         gpu.load("H200"), source=""
     )
+
+
+def test_microbenchmarks_stay_within_their_tensors():
+    x = torch.empty(8, device="meta")
+    calls = [*measuring._dram(MagicMock(), x, x, 132), *measuring._cold(MagicMock(), x, x, 132)]
+    moved = [chosen["bytes"] for _, chosen, _ in calls if "bytes" in chosen]
+    assert measuring.LARGE in moved
+    assert max(moved) <= measuring.LARGE
 
 
 @pytest.mark.parametrize("wrong", ["sockets = 2\n", ""])
