@@ -31,7 +31,7 @@ SPREAD = {
     model.BARRIER: 0.2,
 }
 OF_OTHERS = 0.15
-COLD = 0.4e-6  # seconds, of a call whose code and page tables no cache has: not in the model
+FIRST = 0.4e-6  # seconds, by which the first microseconds differ: cold code, pages, launches
 # Without machine code: nothing is known of instructions, whose time these mechanisms are.
 GUESSED = {model.LATENCY: 0.7, model.ISSUE: 0.5, model.SHARED: 0.9, model.ATOMICS: 0.5}
 OF_OTHERS_GUESSED = 0.15
@@ -87,7 +87,7 @@ class Prediction:
     @cached_property
     def spread(self) -> float:
         """The standard deviation of the time's logarithm."""
-        variance = 0.05**2 + (COLD / self.seconds) ** 2
+        variance = 0.05**2 + (FIRST / self.seconds) ** 2
         for terms, launch in zip(self.launches, self.counts.launches, strict=True):
             of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
