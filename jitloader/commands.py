@@ -95,7 +95,8 @@ def run(words: list[str]) -> int:
     except KeyboardInterrupt as stop:
         print(stop, file=sys.stderr)
         return 128 + signal.SIGINT
-    print(f"{program.name} {ran}", file=sys.stderr)
+    notes = (f"{program.name}: {note}" for note in program.build.notes)
+    print(*notes, f"{program.name} {ran}", sep="\n", file=sys.stderr)
     return ran.exit_status
 
 

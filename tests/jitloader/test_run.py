@@ -319,6 +319,22 @@ def test_main_may_be_in_a_file_that_is_included(capfd):
     assert "main.cu ended with exit status 6" in capfd.readouterr().err
 
 
+def test_a_wrong_format_of_printf_is_told_with_its_line_each_time(capfd):
+    write(
+        "printf.cu",
+        """
+    #include <cstdio>
+    __global__ void tell(long long n) { printf("%d", n); }
+    int main() { tell<<<1, 1>>>(5); return cudaDeviceSynchronize(); }
+    """,
+    )
+    for _ in range(2):
+        assert commands.main(["run", "printf.cu", "--target", "cpu"]) == 0
+        told, ended = capfd.readouterr().err.splitlines()
+        assert re.match(r"printf\.cu: \S*printf\.cu:2: format .%d. expects .*long long", told)
+        assert ended.startswith("printf.cu ended with exit status 0")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
