@@ -43,12 +43,13 @@ _ARRAY = re.compile(r"\s*([A-Za-z_]\w*)\s*((?:\[[^][]*\]\s*)*)")
 
 def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
     """Of the device functions of a text: from, to, what to put there."""
+    barrier = _barrier(device)
     for function, opened, end in device.bodies:
         head = re.split(r"[;{}]", device.plain[:function][-400:])[-1]
         head += device.plain[function : opened[0]]
         if re.search(r"\bconst(?:expr|eval)\b", head):
             continue
-        yield from _skips(device.plain, opened[0], end)
+        yield from _skips(device.plain, opened[0], end, barrier)
         yield from _returns(device.plain, opened[0], end, "__global__" in head)
         for begin, semicolon in _statements(device.plain, opened[0], end - 1):
             names = _unset(device.plain[begin:semicolon])
@@ -66,9 +67,25 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
             yield behind, behind, text
 
 
-def _skips(code: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
+def _barrier(device: DeviceCode) -> re.Pattern[str]:
+    """What stands where threads come to a barrier: that, or a call of the text's own functions that
+    do."""
+    bodies: list[tuple[str, str]] = []
+    for function, opened, end in device.bodies if "__syncthreads" in device.plain else ():
+        names = re.findall(r"\b(?!__)(\w+)\s*\(", device.plain[function : opened[0]])
+        bodies += [(name, device.plain[opened[0] : end]) for name in names[:1]]
+    known, found = frozenset[str](), re.compile("__syncthreads")
+    while more := {name for name, body in bodies if found.search(body)} - known:
+        known |= more
+        found = re.compile(rf"__syncthreads|\b(?:{'|'.join(sorted(known))})\s*[<(]")
+    return found
+
+
+def _skips(
+    code: str, begin: int, end: int, barrier: re.Pattern[str]
+) -> Iterator[tuple[int, int, str]]:
     """Each `continue;` of a loop that comes to a barrier behind it."""
-    if "__syncthreads" not in code[begin:end]:
+    if not barrier.search(code, begin, end):
         return
     loops = []
     for loop in re.compile(r"\b(?:(for|while)\s*(?=\()|do\s*(?=\{))").finditer(code, begin, end):
@@ -79,7 +96,7 @@ def _skips(code: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
             loops.append((brace, closing(code, brace) or end))
     for skip in re.compile(r"\bcontinue\s*;").finditer(code, begin, end):
         within = [loop for loop in loops if loop[0] < skip.start() < loop[1]]
-        if within and "__syncthreads" in code[skip.end() : max(within)[1]]:
+        if within and barrier.search(code, skip.end(), max(within)[1]):
             yield *skip.span(), "{ SIMULATOR_SKIPS_BARRIER continue; }"
 
 

@@ -302,6 +302,24 @@ __global__ void rounds(const float* x, float* y, int n, int skipped) {
 }
 EXPORT(continue_of_all_threads, rounds<<<1, kThreads>>>(x, y, n, 2))
 
+// The same before a function's barriers.
+__device__ void swap_neighbours(float* tile, const float* x, float* y) {
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = tile[threadIdx.x ^ 1];
+    __syncthreads();
+}
+__global__ void rounds_by_function(const float* x, float* y, int n, int skipped) {
+    __shared__ float tile[kThreads];
+    for (int i = threadIdx.x; i < n; i += kThreads) y[i] = 0;
+    __syncthreads();
+    for (int round = 0; round < 4; round++) {
+        if (round == skipped) continue;
+        swap_neighbours(tile, x, y + round * kThreads);
+    }
+}
+EXPORT(continue_before_a_functions_barrier, rounds_by_function<<<1, kThreads>>>(x, y, n, 2))
+
 // The other half of an array that is aligned to twice its size.
 __global__ void halves(const float* x, float* y, int n) {
     __shared__ __align__(16384) float tile[4096];

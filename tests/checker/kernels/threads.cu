@@ -127,6 +127,23 @@ __global__ void swap_in_rounds(const float* x, float* y, int n) {
 }
 EXPORT(skipped_by_continue, swap_in_rounds<<<1, kThreads>>>(x, y, n))
 
+// The same where a function of its own has the barriers.
+__device__ void swap_neighbours(float* tile, const float* x, float* y) {
+    const int t = threadIdx.x;
+    tile[t] = x[t];
+    __syncthreads();  // BUG skipped_in_a_function: divergent barrier
+    y[t] = tile[t ^ 1];
+    __syncthreads();
+}
+__global__ void swap_by_function(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    for (int first = 0; first < n; first += kThreads) {
+        if (first + int(threadIdx.x | 1) >= n) continue;
+        swap_neighbours(tile, x + first, y + first);
+    }
+}
+EXPORT(skipped_in_a_function, swap_by_function<<<1, kThreads>>>(x, y, n))
+
 // The other lanes have ended by then. A GPU may wait for them for ever.
 __global__ void half_of_a_warp(const float* x, float* y, int n) {
     __shared__ float tile[16];
