@@ -425,9 +425,13 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
         Finding* const told =
             report(at("uninitialised", site, &region, address, request.size, thread));
         if (told && it.reads && region.is_shared()) note_unset_read(*told);
-        if (told && !told->is_certain && unset_reads.size() < most_unset_reads)
+        if (told && !told->is_certain && unset_reads.size() < most_unset_reads) {
             unset_reads.push_back({told, &region, address, thread, begin});
+            unset_bytes.insert({address, {request.size, !region.is_shared()}});
+        }
     }
+    if (it.writes && !unset_bytes.empty())
+        note_write_of_unset(region, first, address, request.size, touch, begin);
     const auto compare = [&](const Touch& before) {
         if (site.role != Role::Done && !may_coincide(before, touch) &&
             !order.is_kept_apart(before, thread, it.reads))
@@ -511,7 +515,8 @@ void Recorder::look_at_unset_reads(bool of_shared) {
         if (time_limit.is_over) break;
         const size_t first = (it.address - it.region->begin) >> it.region->shift;
         const size_t cells = std::max(1u, it.finding->size >> it.region->shift);
-        if (is_any_written(*it.region, first, cells, it.begin)) continue;
+        if (is_any_written(*it.region, first, cells, it.begin) && !is_only_updated(it, first))
+            continue;
         it.finding->is_certain = true;
         it.finding->address = it.address, it.finding->place.thread = it.thread;
     }
@@ -519,6 +524,32 @@ void Recorder::look_at_unset_reads(bool of_shared) {
         std::remove_if(unset_reads.begin(), unset_reads.end(),
                        [&](const auto& it) { return it.region->is_shared() == of_shared; }),
         unset_reads.end());
+    if (of_shared) unset_bytes.clear();
+}
+
+// Lanes that write there at once have read alike.
+void Recorder::note_write_of_unset(const Region& region, size_t first, uintptr_t address,
+                                   unsigned size, const Touch& touch, uint32_t begin) {
+    constexpr size_t widest = 16;
+    const auto end = unset_bytes.lower_bound(address + size);
+    for (auto it = unset_bytes.lower_bound(address - widest); it != end; ++it) {
+        if (it->second.may_be_set || it->first + it->second.size <= address) continue;
+        const size_t spot = scattered(first);
+        const Touch before = region.writes.empty() ? Touch() : region.writes.get(spot);
+        const bool is_same_step = before.time == touch.time && before.site == touch.site;
+        it->second.may_be_set = !is_same_step && !region.reads.of(spot, touch.thread, begin).time;
+    }
+}
+
+// Whether all who write there have read before, as in bins[i]++: whoever is the first reads what
+// nobody has written.
+bool Recorder::is_only_updated(const UnsetRead& it, size_t first) const {
+    const auto bytes = unset_bytes.find(it.address);
+    if (bytes == unset_bytes.end() || bytes->second.may_be_set ||
+        it.region->atomics.is_touched(first, it.begin))
+        return false;
+    const Site& last = sites[it.region->last_write_of(first).site];
+    return last.kind == Kind::Write && last.role == Role::Thread;
 }
 
 // What no repetition of an earlier launch has shown to be unused counts as used.

@@ -539,6 +539,16 @@ class Recorder final : public Watcher {
         unsigned thread;
         uint32_t begin;
     };
+    // The bytes of such a read of shared memory, and whether somebody writes there who has not read
+    // them before: that write, and not a mistake, may be what the reader missed.
+    struct UnsetBytes {
+        size_t size;
+        bool may_be_set;
+    };
+    std::map<uintptr_t, UnsetBytes> unset_bytes;
+    void note_write_of_unset(const Region& region, size_t first, uintptr_t address, unsigned size,
+                             const Touch& touch, uint32_t begin);
+    bool is_only_updated(const UnsetRead& it, size_t first) const;
     static constexpr size_t most_unset_reads = 1 << 12;
     std::vector<UnsetRead> unset_reads;
     void look_at_unset_reads(bool of_shared);

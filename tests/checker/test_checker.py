@@ -10,6 +10,7 @@ import torch
 from checked import FOLDER, checked, kernels, kinds
 from op_cases import BEST, CASES, Calls, Case, module_of, mostly_slow, outcome
 
+import jitload
 import lab
 from jitloader import building
 
@@ -163,3 +164,54 @@ def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
         once = partial["bytes_read"].sum() + partial["bytes_written"].sum()
         most = 1.05 * report.bytes_floor + (1.5 if dtype == torch.float16 else 1.0) * once
         assert report.bytes_fetched <= most, str(report)
+
+
+UPDATES = """
+__global__ void counted(const float* x, float* y, int set) {  // bins above `set` hold nothing
+    __shared__ int bins[32];
+    if (threadIdx.x < set) bins[threadIdx.x] = 0;
+    __syncthreads();
+    bins[int(x[threadIdx.x]) % 32]++;
+    __syncthreads();
+    y[threadIdx.x] = bins[threadIdx.x % 32];
+}
+__global__ void summed(const float* x, float* y, int set) {
+    __shared__ float sums[8];
+    if (threadIdx.x < set) sums[threadIdx.x] = 0;
+    __syncthreads();
+    sums[threadIdx.x % 8] += x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = sums[threadIdx.x % 8];
+}
+__global__ void shifted(const float* x, float* y, int) {  // a barrier would do
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory):
+    path = tmp_path_factory.mktemp("updates") / "updates.cu"
+    path.write_text(UPDATES)
+    return jitload.load(path, target="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "set_", "found"),
+    [
+        ("counted", 16, {"race", "uninitialised"}),
+        ("counted", 32, {"race"}),
+        ("summed", 0, {"race", "uninitialised"}),
+        ("summed", 8, {"race"}),
+        ("shifted", 0, {"race"}),
+    ],
+)
+@pytest.mark.parametrize("order", [0, 3])
+def test_what_the_first_reads_in_any_order_is_told_beside_the_race(
+    updates, name, set_, found, order
+):
+    kernel = getattr(updates, name)[1, 64]
+    report = lab.check(kernel, torch.arange(64.0), torch.zeros(64), set_, thread_order=order)
+    assert kinds(report) == found, str(report)
