@@ -42,8 +42,7 @@ def in_process(code: str, **options) -> Fork:
     """A Python that imports the loader, runs in this folder and hears interrupts, which a job in
     the background leaves to nobody."""
     begin = (
-        "import signal, sys, jitload\nfrom toolchain import compile as compiling\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import signal, sys, jitload\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     )
     return Fork([sys.executable, "-c", begin + textwrap.dedent(code)], **options)
 

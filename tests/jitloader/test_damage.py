@@ -205,7 +205,8 @@ def damage(path: Path, how: str) -> None:
 def test_damaged_files_of_the_cache_are_made_again(own, tmp_path, monkeypatch, how, capfd):
     """Every file in turn, with each folder replaced by a file: all goes on, and is then as before.
 
-    Two builds, an error, a header that only a note tells of: every kind of file is there.
+    Two builds, an error, a header that only a note tells of: every kind of file is there but the
+    stand-ins for PyTorch's libraries, which the shared cache has.
     """
     name = f"damaged_{how[-3:]}"
 
@@ -227,7 +228,7 @@ def test_damaged_files_of_the_cache_are_made_again(own, tmp_path, monkeypatch, h
     broken()
     whole = files_in(own)
     kinds = {path.split("/")[0].split("_")[0] for path in whole}
-    folders = {"headers", "compilers", "logs", "in", "locks", "building", "stand"}
+    folders = {"headers", "compilers", "logs", "in", "locks", "building"}
     assert kinds == {"damaged", *folders}
     paths = [own / path for path in sorted(whole)]
     for path in [path for path in paths if how == "emptied" or path.is_file()]:

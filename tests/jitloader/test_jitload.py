@@ -28,7 +28,9 @@ pytestmark = pytest.mark.usefixtures("in_scratch")
 # ---- building and the cache
 
 
-def test_a_second_process_opens_the_cached_library_and_builds_nothing(capfd):
+def test_a_second_process_opens_the_cached_library_and_builds_nothing(monkeypatch, capfd):
+    monkeypatch.setattr("jitloader.events.listeners", [])  # whatever other tests have left
+    monkeypatch.setattr("jitloader.events._prints", True)
     answer(7, "opened_twice")
     assert load("opened_twice.cu").answer() == 7
     assert "building opened_twice for cpu" in capfd.readouterr().err

@@ -92,6 +92,7 @@ def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):
     answer(1, "left")
     process = in_process(
         """
+        from toolchain import compile as compiling
         compiling.compile_library = lambda *_: print("building", flush=True) or sys.stdin.readline()
         jitload.load("left.cu", target="cpu")
         """,
@@ -136,7 +137,8 @@ def test_a_stop_while_another_process_builds_is_heard(own):
             print("interrupted")
     """
     slowly = (
-        "compiling.compile_library = lambda *_: print('building', flush=True) or sys.stdin.read()"
+        "from toolchain import compile as compiling; compiling.compile_library = lambda *_: "
+        "print('building', flush=True) or sys.stdin.read()"
     )
     builder = in_process(code.format(slowly), stdin=subprocess.PIPE)
     assert [builder.stdout.readline().strip() for _ in range(2)] == ["loading", "building"]
@@ -206,6 +208,7 @@ def test_a_process_forked_while_a_thread_builds_is_not_locked(own):
         import os, threading
         kernel = jitload.load("before.cu", target="cpu")
         building, go_on = threading.Event(), threading.Event()
+        from toolchain import compile as compiling
         compile_library = compiling.compile_library
 
         def slowly(*arguments):
@@ -263,6 +266,7 @@ def test_prune_leaves_what_another_process_builds(own):
     answer(7, "unborn")
     process = in_process(
         """
+        from toolchain import compile as compiling
         compile_library = compiling.compile_library
 
         def slowly(*arguments):

@@ -96,7 +96,11 @@ def test_the_figure_shows_error_and_time_of_every_call(mine, x):
     else:
         assert bars == [True, False]
         assert cost.get_title("left") == "predicted time"
-        assert cost.texts[0].get_text().startswith("measure: 2."), "µs of a small kernel, no nvcc"
+        shown = re.fullmatch(r"(measure: )?(\S+) \((\S+) to (\S+)\)", cost.texts[0].get_text())
+        it = lab.predict(mine, x, compile=None)
+        assert (shown[1] is None) == it.certain
+        times = [1e6 * time for time in (it.seconds, it.lower, it.upper)]  # of a small kernel
+        assert [float(time) for time in shown.groups()[1:]] == pytest.approx(times, rel=0.01)
     assert "float32 1000; truth: torch in float64" in figure.get_supxlabel()
 
 

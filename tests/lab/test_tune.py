@@ -123,12 +123,14 @@ def told(twice):
         return lab.tune(call_of(twice, 1 << 18), kernel=twice, rule=rule, **values)
 
 
-def test_without_a_gpu_it_says_first_that_times_are_predicted(twice, call, capsys):
+def test_without_a_gpu_it_says_first_that_times_are_predicted(twice, capsys):
+    call = call_of(twice, 65536)
+
     def alike(kThreads):
         print("the call runs")
         return call(kThreads, 4)
 
-    tuning = lab.tune(alike, kernel=twice, kThreads=[32, 64])
+    tuning = lab.tune(alike, kernel=twice, kThreads=[64, 128])
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert "nothing is timed: times are predicted for H200" in first
     assert first.endswith("; 2 configurations")
