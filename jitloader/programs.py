@@ -197,11 +197,11 @@ class Program:
 
 def require_main(recipe: Recipe) -> None:
     """Raises ValueError where no source has a main(), nor a file that it includes."""
-    if not any(
-        has_main(path.read_text(errors="replace"))
-        for files in (lambda: recipe.sources, lambda: Inputs.read(recipe, Cache.here()).own)
-        for path in files()
-    ):
+
+    def have_main(paths: Iterable[Path]) -> bool:
+        return any(has_main(path.read_text(errors="replace")) for path in paths)
+
+    if not have_main(recipe.sources) and not have_main(Inputs.read(recipe, Cache.here()).own):
         names = ", ".join(path.name for path in recipe.sources)
         raise ValueError(
             f"{names}: there is no main() to run. Call its functions and kernels from Python:"

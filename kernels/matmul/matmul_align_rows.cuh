@@ -46,15 +46,23 @@ __global__ void align_rows(RowsToAlign of) {
     }
 }
 
-constexpr int kAlignThreads = 256;  // of a block
+// A launch whose threads have a vector each of a row: a block has several rows, if they are narrow.
+struct VectorsOfRows {
+    static constexpr int kThreads = 256;  // of a block
+    dim3 block, grid;
+    VectorsOfRows(int64_t vectors, int64_t rows) {
+        unsigned across = 8;
+        while (across < kThreads && across < vectors) across *= 2;
+        block = dim3(across, kThreads / across);
+        const int64_t down = smaller<int64_t>(ceil_div<int64_t>(rows, block.y), 65535);
+        grid = dim3(ceil_div<int64_t>(vectors, across), down);
+    }
+};
 
 inline cudaError_t launch_align_rows(const RowsToAlign& of, cudaStream_t stream) {
     const int64_t vectors = of.stride / kVecBytes, rows = of.batch * of.rows;
     if (vectors * rows == 0) return cudaSuccess;
-    unsigned across = 8;
-    while (across < kAlignThreads && across < vectors) across *= 2;
-    const dim3 block(across, kAlignThreads / across);
-    const int64_t down = smaller<int64_t>(ceil_div<int64_t>(rows, block.y), 65535);
-    align_rows<kVecBytes><<<dim3(ceil_div<int64_t>(vectors, across), down), block, 0, stream>>>(of);
+    const VectorsOfRows launch(vectors, rows);
+    align_rows<kVecBytes><<<launch.grid, launch.block, 0, stream>>>(of);
     return cudaGetLastError();
 }

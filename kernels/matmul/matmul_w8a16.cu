@@ -214,13 +214,8 @@ bool multiplies_bytes(const Int8Product<T>& p) {
 template <class T>
 cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, int64_t stride,
                                  cudaStream_t stream) {
-    const int64_t vectors = stride / kWidened;
-    unsigned across = 8;
-    while (across < 256 && across < vectors) across *= 2;
-    const dim3 block(across, 256 / across);
-    const int64_t down = smaller<int64_t>(ceil_div<int64_t>(p.units, block.y), 65535);
-    matmul_w8a16_widen<<<dim3(ceil_div<int64_t>(vectors, across), down), block, 0, stream>>>(
-        p, wide, stride);
+    const VectorsOfRows launch(stride / kWidened, p.units);
+    matmul_w8a16_widen<<<launch.grid, launch.block, 0, stream>>>(p, wide, stride);
     return cudaGetLastError();
 }
 
