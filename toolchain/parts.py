@@ -371,12 +371,24 @@ def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
 
 
 def symbols_of(path: Path) -> list[tuple[str, str]]:
-    """The kind and the name of each symbol in an object; none where it cannot be read."""
+    """The kind and the name of each symbol in an object; none where it cannot be read.
+
+    Constants of inline functions and templates are weak as variables are: they have the kind "R"
+    of all that lies in a section which is only read.
+    """
     # Without an empty plugin GNU's nm opens those of each LLVM that is installed first, which takes
     # twenty times as long as the rest; another nm may not know of plugins.
-    asked = ["-P", str(path)]
-    said = _said_of("nm", "--plugin=", *asked) or _said_of("nm", *asked)
-    return [(words[1], words[0]) for words in map(str.split, said) if len(words) > 1]
+    asked = ["-f", "sysv", str(path)]
+    told = _said_of("nm", "--plugin=", *asked) or _said_of("nm", *asked)
+    rows = [[word.strip() for word in line.split("|")] for line in told]
+    return [
+        ("R" if row[2] in "Vu" and row[6].startswith(_READ_ONLY) else row[2], row[0])
+        for row in rows
+        if len(row) == 7 and len(row[2]) == 1
+    ]
+
+
+_READ_ONLY = (".rodata", ".data.rel.ro")
 
 
 def _said_of(*command: str) -> list[str]:

@@ -20,7 +20,7 @@ from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
 import lab
-from jitloader import background, building
+from jitloader import background, building, commands, objects
 from jitloader import parts as loader_parts
 from jitloader.arguments import KERNELS, op_file
 from jitloader.builds import Build
@@ -553,6 +553,15 @@ def test_killed_at_random_moments_then_loaded_again(scene):
     assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
     assert background.wait(300)
     assert not Build.read(kernel.build.folder).launchers
+
+
+def test_every_op_can_be_compiled_in_parts(users_cache):
+    """What hinders one, a variable say, is as well in a header of the simulator's."""
+    ops = [each for each in commands.recipes([], "cpu") if each.sources[0].is_relative_to(KERNELS)]
+    assert len(ops) > 20
+    for recipe in ops:
+        building.ensure(recipe)
+        assert objects.apart(next(building.readings(recipe))), recipe.name
 
 
 @pytest.mark.slow

@@ -108,6 +108,21 @@ def test_a_source_with_variables_or_names_that_cannot_be_written_has_none(here):
     assert parts.functions(compiled("source", counting), (binding,), named, "5")
 
 
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [("constexpr int", "{1, 2}"), ("const int", "{1, 2}"), ("const char* const", '{"a", "b"}')],
+)
+def test_a_constant_of_an_inline_function_is_no_variable(here, type_, value):
+    """Its symbol is weak, as that of a variable is."""
+    binding = compiled("binding", BINDING)
+    inline = f"inline auto* nth(int n) {{ static {type_} all[] = {value}; return &all[n]; }}"
+    text = f"{inline}\nconst void* used(int n) {{ return nth(n); }}\n{SOURCE}"
+    assert parts.functions(compiled("source", text), (binding,), NAMED, f"6 {type_}")
+    changing = text.replace("constexpr ", "").replace("const char* const", "const char*")
+    changing = changing.replace("static const int", "static int")
+    assert not parts.functions(compiled("source", changing), (binding,), NAMED, f"7 {type_}")
+
+
 def test_a_text_names_kernels_and_the_variables_that_do_not_change():
     text = """
     template <class T> __global__ __launch_bounds__(kMost) void scale(T* x, int n) {}
