@@ -67,8 +67,8 @@ def test_few_rows_that_begin_anywhere(shape: tuple[int, int, int], act: str, dty
 def test_few_rows_that_begin_anywhere_read_no_neighbours():
     """Outside of the rows is NaN, and they begin on addresses that are odd in elements."""
     for cols in (37, 38, 40):
-        x, w = (torch.full((rows, cols + 3), torch.nan).bfloat16() for rows in (5, 72))
-        x, w = x[:, 1 : cols + 1], w[:, 1 : cols + 1]
+        x, w = (torch.full((n, cols + 3), torch.nan, device=DEVICE) for n in (5, 72))
+        x, w = (t.bfloat16()[:, 1 : cols + 1] for t in (x, w))
         x.normal_(), w.normal_()
         torch.testing.assert_close(matmul(x, w), x @ w.T, rtol=0.02, atol=0.1)
 
