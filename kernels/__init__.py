@@ -3,7 +3,7 @@
     elementwise/  relu, scale_bias_relu, swiglu, rope, quantize, quantize_mxfp8, quantize_nvfp4
     norms/        layer_norm, rms_norm, dropout_layer_norm
     reductions/   reduce_sum, softmax, and the losses: cross_entropy, linear_cross_entropy
-    matmul/       matmul, matmul_fp8, matmul_w8a16, matmul_block_scaled
+    matmul/       matmul, matmul_fp8, matmul_w8a16, matmul_block_scaled, grouped_matmul
     attention/    attention, attention_varlen, attention_decode
     include/      headers of several families, and of everybody's kernels
 

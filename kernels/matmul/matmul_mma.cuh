@@ -175,13 +175,14 @@ class WarpAccumulators {
 
 #endif
 
-template <class T, bool x_by_row, bool w_by_row>
-__global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
+template <class T, bool x_by_row, bool w_by_row, class Grid = TileGrid>
+__global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, Grid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using Tile = MmaTile<T>;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
-    const TilePlace place = grid.place(blockIdx.x);
+    TilePlace place;
+    if (!grid.find(blockIdx.x, p, place)) return;
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<Tile::kColumns>::of_w(p, place.column);
     const TileCopy<T, x_by_row> copy_x(p.x, place.matrix, rows);
@@ -220,29 +221,29 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
 #endif
 }
 
-template <class T, bool x_by_row, bool w_by_row>
-bool launch_mma_by(const Product<T>& p, cudaStream_t stream) {
+template <bool x_by_row, bool w_by_row, class Grid, class T, class... Groups>
+bool launch_mma_by(const Product<T>& p, cudaStream_t stream, Groups... groups) {
     using Tile = MmaTile<T>;
-    auto* const compiled = matmul_mma<T, x_by_row, w_by_row>;
+    auto* const compiled = matmul_mma<T, x_by_row, w_by_row, Grid>;
     cudaFuncAttributes has = {};
     if (cudaFuncGetAttributes(&has, compiled) != cudaSuccess || has.ptxVersion < 80) return false;
     if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) || Tile::kShared > shared_bytes())
         return false;
     if (p.act == kSwiglu && !w_by_row && p.units % kVec<T> != 0) return false;
     cudaFuncSetAttribute(compiled, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kShared);
-    const TileGrid grid(p, Tile::kSide, Tile::kColumns);
-    matmul_mma<T, x_by_row, w_by_row>
+    const Grid grid(p, Tile::kSide, Tile::kColumns, groups...);
+    matmul_mma<T, x_by_row, w_by_row, Grid>
         <<<grid.tiles(), Tile::kThreads, Tile::kShared, stream>>>(p, grid);
     return true;
 }
 
-// False if this GPU or the layout of x and w does not allow it.
-template <class T>
-bool launch_mma(const Product<T>& p, cudaStream_t stream) {
+// False if this GPU or the layout of x and w does not allow it. groups: of a GroupGrid.
+template <class Grid = TileGrid, class T, class... Groups>
+bool launch_mma(const Product<T>& p, cudaStream_t stream, Groups... groups) {
     if (p.x.col == 1) {
-        return p.w.col == 1 ? launch_mma_by<T, true, true>(p, stream)
-                            : launch_mma_by<T, true, false>(p, stream);
+        return p.w.col == 1 ? launch_mma_by<true, true, Grid>(p, stream, groups...)
+                            : launch_mma_by<true, false, Grid>(p, stream, groups...);
     }
-    return p.w.col == 1 ? launch_mma_by<T, false, true>(p, stream)
-                        : launch_mma_by<T, false, false>(p, stream);
+    return p.w.col == 1 ? launch_mma_by<false, true, Grid>(p, stream, groups...)
+                        : launch_mma_by<false, false, Grid>(p, stream, groups...);
 }

@@ -124,6 +124,12 @@ struct TileGrid {
     __device__ TilePlace place(int64_t tile) const {
         return {tile / columns / rows, tile / columns % rows, tile % columns};
     }
+    // As GroupGrid has it (grouped_matmul_groups.cuh): here the place is one of the product itself.
+    template <class T>
+    __device__ bool find(int64_t tile, const Product<T>&, TilePlace& at) const {
+        at = place(tile);
+        return true;
+    }
 };
 
 // The rows of x or w of a tile: two halves of neighbouring rows.

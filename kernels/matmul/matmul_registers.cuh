@@ -163,15 +163,16 @@ __device__ void add_run(Acc<T> (&accum)[kEach<T>][kEach<T>], const X& tile_x, co
 }
 
 // N: elements per copy.
-template <class T, bool x_by_row, bool w_by_row, int N>
-__global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, TileGrid grid) {
+template <class T, bool x_by_row, bool w_by_row, int N, class Grid = TileGrid>
+__global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, Grid grid) {
     using A = Acc<T>;
     using X = SquareTile<T, kDown, x_by_row>;
     using W = SquareTile<T, kAcross, w_by_row>;
     constexpr int each = kEach<T>;
     __shared__ X tiles_x[kSquareStages];
     __shared__ W tiles_w[kSquareStages];
-    const TilePlace place = grid.place(blockIdx.x);
+    TilePlace place;
+    if (!grid.find(blockIdx.x, p, place)) return;
     const auto rows = TileRows<X::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<W::kSide>::of_w(p, place.column);
     SquareFill<T, X, N> fill_x(p.x, place.matrix, rows);
@@ -225,9 +226,9 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
     }
 }
 
-template <class T>
-TileGrid square_tiles(const Product<T>& p) {
-    return {p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide};
+template <class T, class Grid = TileGrid, class... Groups>
+Grid square_tiles(const Product<T>& p, Groups... groups) {
+    return {p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide, groups...};
 }
 
 // Whether there are no more tiles than multiprocessors. For double this version is then the
@@ -237,20 +238,22 @@ bool has_few_tiles(const Product<T>& p) {
     return square_tiles(p).tiles() <= multiprocessors();
 }
 
-template <class T>
-void launch_registers(const Product<T>& p, cudaStream_t stream) {
-    const TileGrid grid = square_tiles(p);
+// groups: of a GroupGrid.
+template <class Grid = TileGrid, class T, class... Groups>
+void launch_registers(const Product<T>& p, cudaStream_t stream, Groups... groups) {
+    const Grid grid = square_tiles<T, Grid>(p, groups...);
     const auto launch = [&](auto kernel) {
         kernel<<<grid.tiles(), kSquareThreads, 0, stream>>>(p, grid);
     };
     const bool vectors = reads_in_vectors(p.x) && reads_in_vectors(p.w) &&
                          (p.act != kSwiglu || p.w.col == 1 || p.units % kVec<T> == 0);
     constexpr int V = kVec<T>;
-    if (vectors && p.x.col == 1 && p.w.col == 1) return launch(matmul_registers<T, true, true, V>);
+    if (vectors && p.x.col == 1 && p.w.col == 1)
+        return launch(matmul_registers<T, true, true, V, Grid>);
     if constexpr (sizeof(T) > 2) {  // 16-bit types have tensor cores
-        if (vectors && p.x.col == 1) return launch(matmul_registers<T, true, false, V>);
-        if (vectors && p.w.col == 1) return launch(matmul_registers<T, false, true, V>);
-        if (vectors) return launch(matmul_registers<T, false, false, V>);
+        if (vectors && p.x.col == 1) return launch(matmul_registers<T, true, false, V, Grid>);
+        if (vectors && p.w.col == 1) return launch(matmul_registers<T, false, true, V, Grid>);
+        if (vectors) return launch(matmul_registers<T, false, false, V, Grid>);
     }
-    launch(matmul_registers<T, true, true, 1>);
+    launch(matmul_registers<T, true, true, 1, Grid>);
 }

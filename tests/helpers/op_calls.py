@@ -117,6 +117,15 @@ def attention_decode_in_pages(draw: Draw) -> dict[str, object]:
     }
 
 
+def grouped_matmul(draw: Draw, cols: int, units: int = 136) -> dict[str, object]:
+    experts, rows = 4, 150
+    return {
+        "x": draw.floats(rows, cols),
+        "w": draw.floats(experts, units, cols),
+        "offsets": draw.begins(experts, rows)[1:],
+    }
+
+
 def to_quantize(draw: Draw, scaling: str, cols: int = 300) -> dict[str, object]:
     scale = {"scale": torch.tensor(0.01, device=DEVICE)} if scaling == "tensor" else {}
     return {"x": draw.floats(150, cols), "scaling": scaling, **scale}
@@ -164,6 +173,10 @@ DRAWN: dict[str, dict[str, Callable[[Draw], dict[str, object]]]] = {
         "64": lambda draw: attention_decode(draw, 64),
         "128": lambda draw: attention_decode(draw, 128),
         "pages": attention_decode_in_pages,
+    },
+    "grouped_matmul": {
+        "": lambda draw: grouped_matmul(draw, 272),
+        "odd": lambda draw: grouped_matmul(draw, 135, 35),
     },
     "quantize": {
         scaling: lambda draw, scaling=scaling: to_quantize(draw, scaling)

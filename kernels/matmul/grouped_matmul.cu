@@ -1,0 +1,167 @@
+// grouped_matmul: y = x w^T, where each group of rows of x has a matrix of w of its own
+//
+//   x [rows, depth] T                 sorted by group
+//   w [groups, units, depth] T        y [rows, units] T
+//   ends [groups] int32               group g has the rows before ends[g] and from ends[g - 1] on
+//   dx, dw                            the gradients of x and w
+//
+// dx = dy w is such a product, too. In dw = dy^T x, for the rows of each group, the depth is
+// grouped: y has a matrix for each group, and x and w are transposed.
+//
+// Work: 2 * rows * units * depth operations. Traffic, the least a kernel can move: x, y and the
+// matrices of groups that have rows. Mixtures of experts have few rows for each matrix: below about
+// 200 it is the traffic of w that takes the time.
+//
+// The ends stay on the device, so nobody knows on the host which tiles there are. A set-up kernel
+// checks the ends; blocks then look up which group their tile belongs to (GroupGrid).
+
+#include "grouped_matmul_groups.cuh"
+#include "matmul_mma.cuh"
+#include "matmul_mma_double.cuh"
+#include "matmul_registers.cuh"
+
+// ---- set-up: the ends that all kernels trust, and what belongs to no group
+
+constexpr int kSetUpThreads = 256;
+
+// Whether the ends increase, within so many rows. All threads of a block call this.
+__device__ inline bool are_right(const int32_t* ends, int64_t count, int64_t rows) {
+    bool right = true;
+    for (int64_t g = threadIdx.x; g < count; g += blockDim.x) {
+        const int32_t before = g == 0 ? 0 : ends[g - 1];
+        right = right && before <= ends[g] && ends[g] <= rows;
+    }
+    return __syncthreads_and(right);
+}
+
+// Writes the checked ends. Elements of y from the last end on become 0; or all become NaN where the
+// ends are wrong. rows: that are grouped. width: elements of y for each of them, 0 where y has a
+// matrix for each group. elements: of y.
+template <class T>
+__global__ void __launch_bounds__(kSetUpThreads) grouped_matmul_set_up(
+    const int32_t* ends, int32_t* checked, int64_t count, int64_t rows, T* y, int64_t width,
+    int64_t elements) {
+    const bool right = are_right(ends, count, rows);
+    if (blockIdx.x == 0) {
+        for (int64_t g = threadIdx.x; g < count; g += blockDim.x) checked[g] = right ? ends[g] : 0;
+        if (threadIdx.x == 0) checked[count] = right ? int32_t(count) : 0;
+    }
+    const int64_t last = count > 0 ? ends[count - 1] : 0;
+    const int64_t first = !right ? 0 : width > 0 ? last * width : elements;
+    for (int64_t i = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < elements;
+         i += int64_t(gridDim.x) * blockDim.x)
+        y[i] = T(right ? 0.f : float(NAN));
+}
+
+// ---- naive: one thread for each element of y, which reads a row of x and a row of w.
+// Flaw: one operation for each element read.
+
+constexpr int kRun = 16;  // of a sum, added up apart: long sums of floats lose digits
+
+template <Grouped grouped, class T>
+__global__ void grouped_matmul_naive(Product<T> p, Groups groups, int64_t elements) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= elements) return;
+    int64_t row = i / p.units, g = 0;
+    const int64_t unit = i % p.units, count = count_of(groups);
+    if (grouped == Grouped::kRows) {
+        while (g < count && row >= groups.ends[g]) ++g;
+        row -= g < count ? begin_of(groups, g) : 0;
+    } else {
+        g = row / p.rows, row %= p.rows;
+    }
+    if (g >= count) return;  // a row of no group
+    p = product_of_group<grouped>(p, groups, g);
+    const T* const x = at(p.x, 0, row, 0);
+    const T* const w = at(p.w, 0, unit, 0);
+    KahanSum<Acc<T>> sum;
+    for (int64_t first = 0; first < p.depth; first += kRun) {
+        Acc<T> run = 0;
+        for (int64_t k = first; k < smaller(first + kRun, p.depth); ++k)
+            run += Acc<T>(x[k * p.x.col]) * Acc<T>(w[k * p.w.col]);
+        sum += run;
+    }
+    epilogue_element(p, 0, row, unit, sum.value, Acc<T>(0));
+}
+
+// ---- tiles: a block has 32 x 32 elements of y of one group, and reads the rows of x and w for
+// them once, 32 of k at a time, into shared memory. Each element read from global memory is used 32
+// times, if the group has as many rows.
+// Flaw: each thread reads two elements of shared memory for every product.
+
+constexpr int kTile = 32;
+
+template <Grouped grouped, class T>
+__global__ void grouped_matmul_tiles(Product<T> p, GroupGrid<grouped> grid) {
+    __shared__ T tile_x[kTile][kTile + 1], tile_w[kTile][kTile + 1];  // + 1: for columns' banks
+    TilePlace place;
+    if (!grid.find(blockIdx.x, p, place)) return;
+    const int r = threadIdx.y, c = threadIdx.x;
+    const int64_t row = place.row * kTile, unit = place.column * kTile;
+    const auto element = [&](const Operand<T>& of, int64_t r, int64_t rows, int64_t k) {
+        return r < rows && k < p.depth ? *at(of, 0, r, k) : T(0.f);
+    };
+    KahanSum<Acc<T>> sum;
+    for (int64_t k = 0; k < p.depth; k += kTile) {
+        tile_x[r][c] = element(p.x, row + r, p.rows, k + c);
+        tile_w[r][c] = element(p.w, unit + r, p.units, k + c);
+        __syncthreads();
+        for (int first = 0; first < kTile; first += kRun) {
+            Acc<T> run = 0;
+            for (int i = first; i < first + kRun; ++i)
+                run += Acc<T>(tile_x[r][i]) * Acc<T>(tile_w[c][i]);
+            sum += run;
+        }
+        __syncthreads();
+    }
+    if (row + r < p.rows && unit + c < p.units)
+        epilogue_element(p, 0, row + r, unit + c, sum.value, Acc<T>(0));
+}
+
+// ---- registers and mma: the kernels of matmul (matmul_registers.cuh, matmul_mma.cuh), in whose
+// place of a grid of tiles stands a GroupGrid
+
+// ---- launchers
+
+template <class T>
+cudaError_t grouped_matmul_set_up(const int32_t* ends, int32_t* checked, int64_t count,
+                                  int64_t rows, T* y, int64_t width, int64_t elements,
+                                  cudaStream_t stream) {
+    grouped_matmul_set_up<<<2 * multiprocessors(), kSetUpThreads, 0, stream>>>(
+        ends, checked, count, rows, y, width, elements);
+    return cudaGetLastError();
+}
+
+template <Grouped grouped, class T>
+void launch_grouped(const Product<T>& p, const Groups& groups, int64_t version,
+                    cudaStream_t stream) {
+    using Grid = GroupGrid<grouped>;
+    if (version >= GroupedVersion::kMma && sizeof(T) != 4 && launch_mma<Grid>(p, stream, groups))
+        return;
+    if (version >= GroupedVersion::kRegisters) return launch_registers<Grid>(p, stream, groups);
+    if (version == GroupedVersion::kTiles) {
+        const Grid grid(p, kTile, kTile, groups);
+        grouped_matmul_tiles<<<grid.tiles(), dim3(kTile, kTile), 0, stream>>>(p, grid);
+    } else {
+        const int64_t elements = p.rows * p.units * (grouped == Grouped::kRows ? 1 : groups.count);
+        grouped_matmul_naive<grouped>
+            <<<ceil_div<int64_t>(elements, 256), 256, 0, stream>>>(p, groups, elements);
+    }
+}
+
+// groups: as set-up has checked them. p has elements.
+template <class T>
+cudaError_t grouped_matmul(const Product<T>& p, const Groups& groups, Grouped grouped,
+                           int64_t version, cudaStream_t stream) {
+    if (grouped == Grouped::kRows) {
+        launch_grouped<Grouped::kRows>(p, groups, version, stream);
+    } else {
+        launch_grouped<Grouped::kDepth>(p, groups, version, stream);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                    \
+    template decltype(grouped_matmul_set_up<T>) grouped_matmul_set_up<T>; \
+    template decltype(grouped_matmul<T>) grouped_matmul<T>;
+FOR_EACH_TYPE(INSTANTIATE)

@@ -1,0 +1,48 @@
+"""grouped_matmul: y = x w^T, each group of rows of x by a matrix of its own (mixture of experts)."""
+
+from torch import Tensor
+
+import jitload
+from kernels import no_gradient, version_number
+
+kernel = jitload.load("grouped_matmul")
+VERSIONS = ("naive", "tiles", "registers", "mma")
+
+
+def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
+    """x[rows of expert e] w[e]^T for each expert e, for x [rows, cols] and w [experts, units, cols].
+
+    The rows of x are sorted by expert. offsets [experts], int32, says where those of each expert
+    end, as for torch._grouped_mm: expert e has the rows before offsets[e] and from offsets[e - 1]
+    on, of the first from 0 on. It may have none. Rows of x from the last offset on belong to no
+    expert, and their result is 0: so a batch may be padded to a fixed number of rows. The result is
+    [rows, units] and contiguous.
+
+    The offsets stay on the device, and nothing waits for them: a CUDA graph replays with those that
+    are there by then. Where they decrease, are negative or go beyond the rows, all results are NaN,
+    and nothing is read or written by them.
+
+    x and w are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
+    double), the result is rounded once and has the same bits on every run. All types but float32
+    are multiplied by tensor cores where rows of x, and rows or columns of w, begin on multiples of
+    16 bytes. w may be a transposed view, as w.mT; other views are copied.
+
+    Inside torch.autocast x and w are cast to autocast's type, unless they are float64.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
+    the result is differentiated, and ValueError if the version is unknown.
+    """
+    return kernel.forward(x, w, offsets, version_number(version, VERSIONS))
+
+
+@kernel.register_fake("forward")
+def _(x, w, offsets, version):
+    return x.new_empty((x.shape[0], w.shape[1]))
+
+
+def _backward(ctx, grad):
+    no_gradient("grouped_matmul")
+
+
+kernel.register_autocast("forward", policy="lower_precision_fp")
+kernel.register_autograd("forward", _backward)
