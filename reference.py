@@ -354,7 +354,7 @@ def matmul(
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
-    """y = x w^T, the rows of each expert by its own matrix: x [rows, cols], w [experts, units, cols].
+    """y = x w^T, the rows of each expert by its own w: x [rows, cols], w [experts, units, cols].
 
     Expert i has the rows before offsets[i] and from offsets[i - 1] on; rows of none are 0. (It is
     not among the OPS: those are drawn without offsets.)

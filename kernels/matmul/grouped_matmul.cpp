@@ -74,10 +74,41 @@ Tensor forward(Tensor x, Tensor w, Tensor offsets, int64_t version) {
     return y;
 }
 
+// The gradients of x and w; no elements where one is not needed. dx is grouped as y is; that of w
+// is grouped along its depth, the rows of x.
+std::tuple<Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Tensor offsets, bool needs_x,
+                                    bool needs_w, int64_t version) {
+    check_inputs(x, w, offsets, version);
+    check_like(grad, "grad", x, "x");
+    check_shape(grad, "grad", x, "x", {x.size(0), w.size(1)});
+    OnDeviceOf device(x);
+    x = packed(x), grad = packed(grad), offsets = packed(offsets);
+    const int64_t rows = x.size(0), cols = x.size(1), units = w.size(1);
+    const Tensor none = new_of_shape(x, {0});
+    const Tensor dx = needs_x ? new_like(x) : none, dw = needs_w ? new_like(w) : none;
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        const Operand<T> of_x = {in<T>(x), 0, cols, 1}, of_grad = {in<T>(grad), 0, units, 1};
+        if (needs_x) {
+            multiply<T>(of_grad, transpose_of(operand_of<T>(w)), dx, units, offsets, rows,
+                        Grouped::kRows, version, device.stream);
+        }
+        if (needs_w) {
+            multiply<T>(transpose_of(of_grad), transpose_of(of_x), dw, rows, offsets, rows,
+                        Grouped::kDepth, version, device.stream);
+        }
+    });
+    return {dx, dw};
+}
+
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor x, Tensor w, Tensor offsets, int version) -> Tensor");
+    m.def(
+        "backward(Tensor grad, Tensor x, Tensor w, Tensor offsets, bool needs_x, bool needs_w,"
+        " int version) -> (Tensor dx, Tensor dw)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
 }

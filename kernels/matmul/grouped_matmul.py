@@ -1,16 +1,16 @@
-"""grouped_matmul: y = x w^T, each group of rows of x by a matrix of its own (mixture of experts)."""
+"""grouped_matmul: y = x w^T, the rows of each expert by its own w (mixture of experts)."""
 
 from torch import Tensor
 
 import jitload
-from kernels import no_gradient, version_number
+from kernels import no_second_derivative, version_number
 
 kernel = jitload.load("grouped_matmul")
 VERSIONS = ("naive", "tiles", "registers", "mma")
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
-    """x[rows of expert e] w[e]^T for each expert e, for x [rows, cols] and w [experts, units, cols].
+    """x w[e]^T for the rows of each expert e: x [rows, cols], w [experts, units, cols].
 
     The rows of x are sorted by expert. offsets [experts], int32, says where those of each expert
     end, as for torch._grouped_mm: expert e has the rows before offsets[e] and from offsets[e - 1]
@@ -29,10 +29,13 @@ def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERS
 
     Inside torch.autocast x and w are cast to autocast's type, unless they are float64.
 
-    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
-    the result is differentiated, and ValueError if the version is unknown.
+    The gradient of x is such a product, too, with 0 for rows of no expert; that of w is a product
+    of the rows of each expert, 0 where there are none. A second derivative raises RuntimeError.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError if the version is unknown.
     """
-    return kernel.forward(x, w, offsets, version_number(version, VERSIONS))
+    return _forward(x, w, offsets, version_number(version, VERSIONS))
 
 
 @kernel.register_fake("forward")
@@ -40,9 +43,17 @@ def _(x, w, offsets, version):
     return x.new_empty((x.shape[0], w.shape[1]))
 
 
-def _backward(ctx, grad):
-    no_gradient("grouped_matmul")
+@kernel.register_fake("backward")
+def _(grad, x, w, offsets, needs_x, needs_w, version):
+    return x.new_empty(x.shape if needs_x else 0), w.new_empty(w.shape if needs_w else 0)
+
+
+def _double_backward(ctx, of_dx, of_dw):
+    no_second_derivative("grouped_matmul")
 
 
 kernel.register_autocast("forward", policy="lower_precision_fp")
-kernel.register_autograd("forward", _backward)
+_forward = kernel.register_autograd(
+    "forward", "x, w = backward(grad, x, w, offsets, needs_x, needs_w, version)"
+)
+kernel.register_autograd("backward", _double_backward)

@@ -1,0 +1,250 @@
+"""grouped_matmul: each expert's rows against a product of their own; what must not leak."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_cases import DEVICE, Calls, converted, doubled, error, half_ulp, largest, module_of, outcome
+from torch import Tensor
+
+import lab
+import reference
+
+module = module_of("grouped_matmul")
+grouped_matmul = module.grouped_matmul
+each_version = pytest.mark.parametrize("version", module.VERSIONS)
+each_type = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+GROUPS = (5, 0, 130, 1, 33, 0)
+
+
+def ends(groups: tuple[int, ...]) -> Tensor:
+    return torch.tensor(groups, device=DEVICE).cumsum(0).int()
+
+
+def drawn(
+    groups: tuple[int, ...] = GROUPS,
+    units: int = 72,
+    cols: int = 136,
+    dtype: torch.dtype = torch.bfloat16,
+    outside: int = 0,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """outside: rows of no expert, behind the last one's."""
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    like = {"device": DEVICE, "generator": generator}
+    return {
+        "x": torch.randn((sum(groups) + outside, cols), **like).add_(0.25).to(dtype),
+        "w": torch.randn((len(groups), units, cols), **like).to(dtype),
+        "offsets": ends(groups),
+    }
+
+
+def gradient_like(inputs: dict[str, Tensor]) -> Tensor:
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    shape = len(inputs["x"]), inputs["w"].shape[1]
+    return torch.randn(shape, device=DEVICE, generator=generator).to(inputs["x"].dtype)
+
+
+def both_ways(function, inputs: dict[str, Tensor], grad: Tensor, **options) -> dict[str, Tensor]:
+    """y and the gradients of x and w."""
+    tensors = {name: inputs[name] for name in "xw"}
+    return outcome(
+        lambda **its: function(**its, offsets=inputs["offsets"], **options), tensors, (grad,)
+    )
+
+
+def check(inputs: dict[str, Tensor], version: str) -> dict[str, Tensor]:
+    """Each result and gradient is at most twice as far from the truth as PyTorch's in the same
+    type, or as half an ULP of the largest: any rounding costs so much."""
+    grad, dtype = gradient_like(inputs), inputs["x"].dtype
+    got = both_ways(grouped_matmul, inputs, grad, version=version)
+    wide = inputs | converted({name: inputs[name] for name in "xw"}, torch.float64)
+    truth = both_ways(reference.grouped_matmul, wide, doubled((grad,))[0])
+    theirs = both_ways(reference.grouped_matmul, inputs, grad)
+    for name, want in truth.items():
+        assert got[name].dtype == dtype
+        assert got[name].shape == want.shape
+        allowed = 2 * max(error(theirs[name], want), half_ulp(largest(want), dtype))
+        off = error(got[name], want)
+        assert off <= allowed, f"{name} is off by {off:.3g}; {allowed:.3g} is allowed"
+    return got
+
+
+@each_type
+@each_version
+def test_types(version: str, dtype: torch.dtype):
+    check(drawn(dtype=dtype), version)
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("groups", "units", "cols"),
+    [
+        ((128, 128), 128, 128),
+        ((64, 0, 200), 264, 80),
+        ((1, 1, 1, 1), 8, 16),
+        ((0, 0, 40), 24, 64),
+        ((3, 70), 35, 135),
+        ((17,), 129, 8),
+    ],
+    ids=str,
+)
+def test_shapes(version: str, groups: tuple[int, ...], units: int, cols: int):
+    check(drawn(groups, units, cols), version)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+@each_version
+def test_any_shape(version: str, data: st.DataObject):
+    draw = data.draw
+    groups = tuple(draw(st.lists(st.integers(0, 70), min_size=1, max_size=6)))
+    each = draw(st.sampled_from((1, 8)))
+    units, cols = draw(st.integers(1, 20)) * each, draw(st.integers(1, 20)) * each
+    check(drawn(groups, units, cols, outside=draw(st.integers(0, 9))), version)
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("groups", "units", "cols"),
+    [((0, 0), 8, 16), ((3, 2), 0, 16), ((3, 2), 8, 0), ((), 8, 16)],
+    ids=str,
+)
+def test_empty(version: str, groups: tuple[int, ...], units: int, cols: int):
+    check(drawn(groups, units, cols, outside=2), version)
+
+
+@each_version
+def test_rows_of_no_expert_are_zero_and_are_not_read(version: str):
+    inputs = drawn(outside=40)
+    inputs["x"][-40:] = torch.nan
+    grad = gradient_like(inputs)
+    grad[-40:] = torch.inf
+    got = both_ways(grouped_matmul, inputs, grad, version=version)
+    assert not got["y"][-40:].any()
+    assert not got["dx"][-40:].any()
+    assert all(each.isfinite().all() for each in got.values())
+
+
+@each_version
+def test_what_is_not_finite_stays_with_its_expert(version: str):
+    """The tiles of an expert lie over rows of the next one."""
+    inputs = drawn()
+    grad = gradient_like(inputs)
+    want = both_ways(grouped_matmul, inputs, grad, version=version)
+    begin, end = inputs["offsets"][1], inputs["offsets"][2]
+    inputs["x"][begin:end] = torch.nan
+    inputs["w"][2] = torch.inf
+    got = both_ways(grouped_matmul, inputs, grad, version=version)
+    for name in ("y", "dx"):
+        assert not got[name][begin:end].isfinite().any()
+        assert torch.equal(got[name][:begin], want[name][:begin])
+        assert torch.equal(got[name][end:], want[name][end:])
+    assert not got["dw"][2].isfinite().any()
+    others = [0, 1, 3, 4, 5]
+    assert torch.equal(got["dw"][others], want["dw"][others])
+
+
+@each_version
+def test_an_expert_has_the_bits_of_its_product_alone(version: str):
+    inputs = drawn()
+    got = grouped_matmul(**inputs, version=version)
+    begin, end = inputs["offsets"][1:3].tolist()
+    alone = {"x": inputs["x"][begin:end], "w": inputs["w"][2:3], "offsets": ends((end - begin,))}
+    assert torch.equal(got[begin:end], grouped_matmul(**alone, version=version))
+
+
+@each_version
+@pytest.mark.parametrize("wrong", [(3, 2, 20), (-1, 5, 20), (5, 9, 21)], ids=str)
+def test_wrong_offsets_make_all_nan(version: str, wrong: tuple[int, ...]):
+    inputs = drawn((5, 7, 8), 16, 24)
+    inputs["offsets"] = torch.tensor(wrong, device=DEVICE, dtype=torch.int32)
+    grad = gradient_like(inputs)
+    got = both_ways(grouped_matmul, inputs, grad, version=version)
+    assert all(each.isnan().all() for each in got.values())
+
+
+@each_version
+def test_strides_and_misaligned(version: str):
+    inputs = drawn()
+    grad = gradient_like(inputs)
+    want = both_ways(grouped_matmul, inputs, grad, version=version)
+    turned = inputs | {name: inputs[name].mT.contiguous().mT for name in "xw"}
+    for strided in (turned, inputs | {"w": inputs["w"].repeat(1, 2, 1)[:, :72]}):
+        got = both_ways(grouped_matmul, strided, grad, version=version)
+        for name, each in want.items():
+            assert torch.equal(got[name], each), name
+    moved = {n: t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t) for n, t in inputs.items()}
+    check(moved, version)
+
+
+def test_opcheck_and_compile():
+    inputs = drawn()
+    tensors = {name: inputs[name].requires_grad_() for name in "xw"}
+    with Calls(module.kernel.build.name) as calls:
+        want = grouped_matmul(**inputs)
+        want.sum().backward()
+    assert calls.noted
+    for operator, arguments in calls.noted:
+        torch.library.opcheck(operator, tuple(arguments))
+    of_want = {name: t.grad for name, t in tensors.items()}
+    for t in tensors.values():
+        t.grad = None
+    compiled = torch.compile(grouped_matmul, fullgraph=True, backend="aot_eager")
+    got = compiled(**inputs)
+    got.sum().backward()
+    assert torch.equal(got, want)
+    assert all(torch.equal(t.grad, of_want[name]) for name, t in tensors.items())
+
+
+def test_no_second_derivative():
+    inputs = drawn((3, 4), 8, 16)
+    x = inputs["x"].requires_grad_()
+    (dx,) = torch.autograd.grad(grouped_matmul(**inputs).sum(), x, create_graph=True)
+    inputs["w"].requires_grad_()
+    with pytest.raises(RuntimeError, match="grouped_matmul has no second derivative"):
+        dx.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(2, 3, 16)}, r"x has shape \(2, 3, 16\); wanted is \[rows, cols\]"),
+        ({"w": torch.zeros(2, 8, 16)}, "w is float32, but x is bfloat16; wanted is one type"),
+        (
+            {"w": torch.zeros(2, 8, 15).bfloat16()},
+            r"w has shape \(2, 8, 15\), but x .* \(experts, units, 16\)",
+        ),
+        ({"offsets": torch.zeros(2)}, "offsets is float32; wanted is int32"),
+        ({"offsets": torch.zeros(2).long()}, "offsets is int64; wanted is int32"),
+        ({"offsets": torch.zeros(3).int()}, r"offsets has shape \(3,\), but w .* wanted is \(2,\)"),
+    ],
+    ids=str,
+)
+def test_refused(changes: dict[str, Tensor], message: str):
+    inputs = drawn((3, 4), 8, 16) | {name: t.to(DEVICE) for name, t in changes.items()}
+    with pytest.raises(RuntimeError, match=message):
+        grouped_matmul(**inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
+@pytest.mark.parametrize("order", [0, 1])
+@each_version
+def test_checker(version: str, order: int):
+    inputs = drawn(units=136, cols=272, outside=7)
+    w_turned = inputs["w"].mT.contiguous().mT
+    arguments = {"offsets": inputs["offsets"], "version": module.VERSIONS.index(version)}
+    kernel = module.kernel
+    for call, its in (
+        (kernel.forward, inputs | arguments),
+        (kernel.forward, inputs | arguments | {"w": w_turned}),
+        (
+            kernel.backward,
+            {"grad": gradient_like(inputs), **inputs, "needs_x": True, "needs_w": True} | arguments,
+        ),
+    ):
+        report = lab.check(call, *its.values(), traffic=False, thread_order=order)
+        assert report.findings.empty, str(report)
