@@ -16,6 +16,7 @@
 // checks the ends; blocks then look up which group their tile belongs to (GroupGrid).
 
 #include "grouped_matmul_groups.cuh"
+#include "grouped_matmul_wgmma.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_mma_double.cuh"
 #include "matmul_registers.cuh"
@@ -38,9 +39,10 @@ __device__ inline bool are_right(const int32_t* ends, int64_t count, int64_t row
 // ends are wrong. rows: that are grouped. width: elements of y for each of them, 0 where y has a
 // matrix for each group. elements: of y.
 template <class T>
-__global__ void __launch_bounds__(kSetUpThreads) grouped_matmul_set_up(
+__global__ void __launch_bounds__(kSetUpThreads) set_up_groups(
     const int32_t* ends, int32_t* checked, int64_t count, int64_t rows, T* y, int64_t width,
     int64_t elements) {
+    launch_dependents();
     const bool right = are_right(ends, count, rows);
     if (blockIdx.x == 0) {
         for (int64_t g = threadIdx.x; g < count; g += blockDim.x) checked[g] = right ? ends[g] : 0;
@@ -119,7 +121,7 @@ __global__ void grouped_matmul_tiles(Product<T> p, GroupGrid<grouped> grid) {
 }
 
 // ---- registers and mma: the kernels of matmul (matmul_registers.cuh, matmul_mma.cuh), in whose
-// place of a grid of tiles stands a GroupGrid
+// place of a grid of tiles stands a GroupGrid. wgmma: in grouped_matmul_wgmma.cuh
 
 // ---- launchers
 
@@ -127,7 +129,7 @@ template <class T>
 cudaError_t grouped_matmul_set_up(const int32_t* ends, int32_t* checked, int64_t count,
                                   int64_t rows, T* y, int64_t width, int64_t elements,
                                   cudaStream_t stream) {
-    grouped_matmul_set_up<<<2 * multiprocessors(), kSetUpThreads, 0, stream>>>(
+    set_up_groups<<<2 * multiprocessors(), kSetUpThreads, 0, stream>>>(
         ends, checked, count, rows, y, width, elements);
     return cudaGetLastError();
 }
@@ -136,6 +138,10 @@ template <Grouped grouped, class T>
 void launch_grouped(const Product<T>& p, const Groups& groups, int64_t version,
                     cudaStream_t stream) {
     using Grid = GroupGrid<grouped>;
+    if constexpr (sizeof(T) == 2) {
+        if (version >= GroupedVersion::kWgmma && launch_grouped_wgmma<grouped>(p, groups, stream))
+            return;
+    }
     if (version >= GroupedVersion::kMma && sizeof(T) != 4 && launch_mma<Grid>(p, stream, groups))
         return;
     if (version >= GroupedVersion::kRegisters) return launch_registers<Grid>(p, stream, groups);

@@ -5,7 +5,7 @@
 
 // Numbers as in grouped_matmul.py.
 struct GroupedVersion {
-    enum : int64_t { kNaive, kTiles, kRegisters, kMma, kCount };
+    enum : int64_t { kNaive, kTiles, kRegisters, kMma, kWgmma, kCount };
 };
 
 // The groups that rows are sorted by, one for each expert: group g has the rows before ends[g] and

@@ -6,7 +6,7 @@ import jitload
 from kernels import no_second_derivative, version_number
 
 kernel = jitload.load("grouped_matmul")
-VERSIONS = ("naive", "tiles", "registers", "mma")
+VERSIONS = ("naive", "tiles", "registers", "mma", "wgmma")
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
@@ -29,7 +29,8 @@ def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERS
 
     Inside torch.autocast x and w are cast to autocast's type, unless they are float64.
 
-    The gradient of x is such a product, too, with 0 for rows of no expert; that of w is a product
+    The gradient of x is such a product, too, with 0 for rows of no expert;
+that of w is a product
     of the rows of each expert, 0 where there are none. A second derivative raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and

@@ -248,3 +248,8 @@ def test_checker(version: str, order: int):
     ):
         report = lab.check(call, *its.values(), traffic=False, thread_order=order)
         assert report.findings.empty, str(report)
+        names = [launch.split("<")[0] for launch in report.launches["kernel"]]
+        name = (
+            f"matmul_{version}" if version in ("registers", "mma") else f"grouped_matmul_{version}"
+        )
+        assert names == ["set_up_groups", name] * (len(names) // 2)

@@ -1,0 +1,244 @@
+// The wgmma version of grouped_matmul, for 16-bit floats on GPUs of compute capability 9.0: the
+// pipeline, the products and the epilogue are those of matmul (matmul_wgmma.cuh).
+#pragma once
+
+#include "grouped_matmul_groups.cuh"
+#include "matmul_wgmma.cuh"
+
+// ---- wgmma: blocks are persistent, and a producer warpgroup finds their tiles: it walks through
+// the groups, as far as its next tile is. A tile of the last rows of a group lies over rows of the
+// next one. Where the rows of x are grouped, they are multiplied for nothing, and not stored; where
+// the depth is grouped they have to be zeros.
+//
+// Both do ragged tensor maps, in which TMA finds an end behind any row. A ragged map of a matrix of
+// `rows` has three dimensions: columns, 64 lines, and again rows, where lines and rows both are a
+// row apart, and its row 64 is the matrix's first. A box of 64 lines from line 64 - n of row r + n
+// on thus begins at the matrix's row r, and only n of its lines are inside.
+// Flaw: a group of few rows multiplies a tile of 128.
+
+constexpr int kRaggedLines = 64;
+
+// The box's line and row for the `left` rows from `row` on; none if left is not positive.
+struct RaggedBox {
+    int line, row;
+    __device__ RaggedBox(int64_t row, int64_t left) {
+        const int inside = int(left < 0 ? 0 : smaller<int64_t>(left, kRaggedLines));
+        line = kRaggedLines - inside;
+        this->row = int(row) + inside;
+    }
+};
+
+template <class T>
+bool make_ragged_map(CUtensorMap& map, const T* at, int64_t rows, int64_t cols, int box_rows) {
+    return make_tensor_map<T, 3>(
+        map, at - kRaggedLines * cols, {cols, kRaggedLines, rows + 1}, {cols, cols}, box_rows);
+}
+
+struct GroupedTile {
+    int steps;                   // of k; 0: there are no more tiles
+    int64_t group, row, column;  // the first of the group's rows and of its columns
+    int64_t begin, end;          // of the group's rows, among all
+};
+
+template <class T, int columns>
+struct GroupedPlan : Plan<T, columns, 1, true> {
+    using Base = Plan<T, columns, 1, true>;
+    struct Shared {
+        Stage<T, columns> stages[Base::kStages];
+        EpilogueBuffers epilogue[kConsumers];
+        Mbarrier full[Base::kStages], empty[Base::kStages];
+        Mbarrier order_barrier;            // the second warpgroup may multiply
+        GroupedTile tiles[Base::kStages];  // the tile that a stage belongs to
+    };
+    static constexpr int kBytes = sizeof(Shared) + kTileAlign;
+};
+
+#if HAS_WGMMA
+
+// Finds the tiles of one block, whose numbers increase.
+template <Grouped grouped>
+struct GroupWalk {
+    const Groups groups;
+    const int64_t rows;     // of y in each group, where the depth is grouped
+    const int64_t columns;  // tiles across
+    const int64_t count = count_of(groups);
+    int64_t group = -1, begin = 0, end = 0;
+    int64_t first = 0, down = 0;  // the group's first tile, and how many are below one another
+
+    // False if there is no tile n.
+    __device__ bool find(int64_t n, int tile_columns, GroupedTile& tile) {
+        while (n >= first + down * columns) {
+            if (++group >= count) return false;
+            first += down * columns;
+            begin = end, end = groups.ends[group];
+            down = ceil_div<int64_t>(grouped == Grouped::kRows ? end - begin : rows, kTileRows);
+        }
+        // As TileScheduler: tiles that run at the same time form a square.
+        const int64_t i = n - first, top = i / (kGroupRows * columns) * kGroupRows;
+        const int64_t height = smaller<int64_t>(down - top, kGroupRows), within = i - top * columns;
+        tile.group = group, tile.begin = begin, tile.end = end;
+        tile.row = (top + within % height) * kTileRows;
+        tile.column = within / height * tile_columns;
+        return true;
+    }
+};
+
+#endif
+
+template <Grouped grouped, class T, class Plan>
+__global__ void WGMMA_KERNEL(Plan::kThreads)
+    grouped_matmul_wgmma(const __grid_constant__ Maps maps, Product<T> p, Groups groups,
+                         int64_t columns) {
+#if HAS_WGMMA
+    constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns;
+    extern __shared__ char dynamic[];
+    auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
+    const int group = warpgroup_number(), thread = threadIdx.x % kWarpgroup;
+    launch_dependents();
+    if (threadIdx.x == 0) {
+        init_pipeline(shared, kConsumers);
+        shared.order_barrier.init();
+    }
+    __syncthreads();
+    grid_dependency_wait();
+
+    PipelineState<kStages> pipe;
+    if (group == kConsumers) {
+        warpgroup_reg_dealloc<40>();
+        if (thread != 0) return;
+        GroupWalk<grouped> walk = {groups, p.rows, columns};
+        GroupedTile tile;
+        for (int64_t n = blockIdx.x; walk.find(n, kColumns, tile); n += gridDim.x) {
+            const int64_t depth = grouped == Grouped::kRows ? p.depth : tile.end - tile.begin;
+            // A group without rows has a step, too, of zeros.
+            tile.steps = depth == 0 ? 1 : int(ceil_div<int64_t>(depth, kTileDepth));
+            for (int step = 0; step < tile.steps; ++step, pipe.next()) {
+                auto& stage = shared.stages[pipe.stage];
+                Mbarrier& full = shared.full[pipe.stage];
+                shared.empty[pipe.stage].wait((pipe.phase + 1) % 2);
+                shared.tiles[pipe.stage] = tile;
+                full.arrive_expect_tx(sizeof(stage));
+                if (grouped == Grouped::kRows) {
+                    for (int half = 0; half < 2; ++half) {
+                        fetch_half<kTileRows>(
+                            stage.x, half, maps.x, true,
+                            tile.begin + tile.row + half * (kTileRows / 2), step, 0, full, 0);
+                        fetch_half<kColumns>(
+                            stage.w, half, maps.w, p.w.col == 1,
+                            tile.column + half * (kColumns / 2), step, tile.group, full, 0);
+                    }
+                } else {
+                    const int64_t k = step * kTileDepth;
+                    const RaggedBox box(tile.begin + k, depth - k);
+                    for (int r = 0; r < kTileRows; r += 64)
+                        tma_load(stage.x + r * kTileDepth, maps.x, int(tile.row) + r, box.line,
+                                 box.row, full);
+                    for (int r = 0; r < kColumns; r += 64)
+                        tma_load(stage.w + r * kTileDepth, maps.w, int(tile.column) + r, box.line,
+                                 box.row, full);
+                }
+            }
+        }
+        shared.empty[pipe.stage].wait((pipe.phase + 1) % 2);
+        shared.tiles[pipe.stage].steps = 0;
+        shared.full[pipe.stage].arrive();
+        return;
+    }
+    warpgroup_reg_alloc<232>();
+    EpilogueBuffers& buffers = shared.epilogue[group];
+    int stored = 0, order_phase = 0;
+    const auto release = [&](int stage) {
+        if (thread == 0) shared.empty[stage].arrive();
+    };
+    while (true) {
+        shared.full[pipe.stage].wait(pipe.phase % 2);
+        const GroupedTile tile = shared.tiles[pipe.stage];
+        if (tile.steps == 0) break;
+        // As in matmul_specialized: the second warpgroup multiplies during the first one's
+        // epilogue.
+        const bool staggered = Plan::kLast > 0 && tile.steps >= kStages;
+        float accum[1][kColumns / 2];
+        int before = 0;
+        for (int step = 0; step < tile.steps; ++step, pipe.next()) {
+            const auto& stage = shared.stages[pipe.stage];
+            shared.full[pipe.stage].wait(pipe.phase % 2);
+            if (staggered && group == 1 && step == tile.steps - Plan::kLast)
+                shared.order_barrier.wait(order_phase++ % 2);
+            multiply(accum, p, stage.x + group * 64 * kTileDepth, stage.w, step > 0);
+            if (staggered && group == 0 && step == tile.steps - 1 && thread == 0)
+                shared.order_barrier.arrive();
+            wgmma_wait<1>();  // the previous step is complete
+            if (step > 0) release(before);
+            before = pipe.stage;
+        }
+        wgmma_wait<0>();
+        release(before);
+        const int64_t row = tile.row + group * 64;
+        int line = int(row), matrix = int(tile.group);
+        if (grouped == Grouped::kRows) {
+            const RaggedBox box(tile.begin + row, tile.end - tile.begin - row);
+            line = box.line, matrix = box.row;
+        }
+        epilogue_tma<T>(
+            accum[0], p.scale, buffers, maps.y, matrix, line, int(tile.column), group, stored);
+    }
+    wait_for_stores();
+#endif
+}
+
+// ---- launches
+
+template <Grouped grouped, class T>
+bool make_grouped_maps(Maps& maps, const Product<T>& p, int columns) {
+    const int64_t most = 0x7fffffff - kTileRows;  // TMA has 32-bit coordinates
+    if (p.rows > most || p.units > most || p.depth > most || p.batch > most || p.depth == 0 ||
+        p.units % kVec<T> != 0 || !is_aligned(p.y) || !reads_in_vectors(p.x) ||
+        !reads_in_vectors(p.w))
+        return false;
+    if (grouped == Grouped::kDepth) {
+        return make_ragged_map(maps.x, p.x.data, p.depth, p.x.col, 64) &&
+               make_ragged_map(maps.w, p.w.data, p.depth, p.w.col, 64) &&
+               make_tensor_map(
+                   maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64);
+    }
+    return make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, kTileRows / 2) &&
+           make_map(maps.w, p, p.w, p.units, columns / 2) &&
+           make_ragged_map(maps.y, p.y, p.rows, p.units, 64);
+}
+
+// How many tiles are below one another in all groups, about: half of each group's last one is
+// empty.
+template <Grouped grouped, class T>
+int64_t rows_of_tiles(const Product<T>& p) {
+    if (grouped == Grouped::kDepth) return p.batch * ceil_div<int64_t>(p.rows, kTileRows);
+    const int64_t tiles = p.rows / kTileRows + p.batch / 2, least = smaller(p.rows, p.batch);
+    return tiles < least ? least : tiles;
+}
+
+template <Grouped grouped, class Plan, class T>
+bool launch_grouped_plan(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
+    const auto kernel = grouped_matmul_wgmma<grouped, T, Plan>;
+    Maps maps;
+    if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
+        !make_grouped_maps<grouped>(maps, p, Plan::kColumns))
+        return false;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
+    const int64_t columns = ceil_div<int64_t>(p.units, Plan::kColumns);
+    const GroupGrid<grouped> grid(p, kTileRows, Plan::kColumns, groups);
+    const unsigned blocks = unsigned(smaller<int64_t>(grid.tiles(), multiprocessors()));
+    launch_secondary(
+        kernel, 1, blocks, dim3(Plan::kThreads), Plan::kBytes, stream, maps, p, groups, columns);
+    return true;
+}
+
+// False if this GPU or the layout of x, w and y does not allow it.
+template <Grouped grouped, class T>
+bool launch_grouped_wgmma(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
+    const auto cost = [&](int columns) {
+        const int64_t tiles = rows_of_tiles<grouped>(p) * ceil_div<int64_t>(p.units, columns);
+        return cost_of_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+    };
+    if (cost(128) < cost(256))
+        return launch_grouped_plan<grouped, GroupedPlan<T, 128>>(p, groups, stream);
+    return launch_grouped_plan<grouped, GroupedPlan<T, 256>>(p, groups, stream);
+}
