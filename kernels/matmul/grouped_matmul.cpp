@@ -54,6 +54,7 @@ void multiply(const Operand<T>& x, const Operand<T>& w, const Tensor& y, int64_t
     const Tensor checked = new_tensor(offsets, {count + 1}, ScalarType::Int);
     check_launch(grouped_matmul_set_up<T>(in<int32_t>(offsets), out<int32_t>(checked), count, rows,
                                           out<T>(y), by_rows ? y.size(-1) : 0, y.numel(), stream));
+    if (count == 0) return;
     Product<T> p = {};
     p.x = x, p.w = w, p.y = out<T>(y), p.scale = 1;
     p.batch = count, p.rows = y.size(-2), p.units = y.size(-1), p.depth = depth;

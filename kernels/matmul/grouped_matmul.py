@@ -13,10 +13,9 @@ def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERS
     """x w[e]^T for the rows of each expert e: x [rows, cols], w [experts, units, cols].
 
     The rows of x are sorted by expert. offsets [experts], int32, says where those of each expert
-    end, as for torch._grouped_mm: expert e has the rows before offsets[e] and from offsets[e - 1]
-    on, of the first from 0 on. It may have none. Rows of x from the last offset on belong to no
-    expert, and their result is 0: so a batch may be padded to a fixed number of rows. The result is
-    [rows, units] and contiguous.
+    end, as for torch._grouped_mm: expert e has those from offsets[e - 1], or 0, to offsets[e]. It
+    may have none. Rows of x from the last offset on belong to no expert, and their result is 0: so
+    a batch may be padded to a fixed number of rows. The result is [rows, units] and contiguous.
 
     The offsets stay on the device, and nothing waits for them: a CUDA graph replays with those that
     are there by then. Where they decrease, are negative or go beyond the rows, all results are NaN,
@@ -29,8 +28,7 @@ def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, *, version: str = VERS
 
     Inside torch.autocast x and w are cast to autocast's type, unless they are float64.
 
-    The gradient of x is such a product, too, with 0 for rows of no expert;
-that of w is a product
+    The gradient of x is such a product, too, with 0 for rows of no expert; that of w is a product
     of the rows of each expert, 0 where there are none. A second derivative raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
