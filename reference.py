@@ -353,15 +353,18 @@ def matmul(
     return y if residual is None else y + residual
 
 
-def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
-    """y = x w^T, the rows of each expert by its own w: x [rows, cols], w [experts, units, cols].
+def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, act: str = "none") -> Tensor:
+    """y = act(x w^T) by each expert's own w: x [rows, cols], w [experts, units, cols].
 
     Expert i has the rows before offsets[i] and from offsets[i - 1] on; rows of none are 0. (It is
     not among the OPS: those are drawn without offsets.)
     """
     begins = [0, *offsets.tolist()]
-    groups = [product(x[begins[i] : begins[i + 1]], each) for i, each in enumerate(w.unbind())]
-    return torch.cat([*groups, x.new_zeros(len(x) - begins[-1], w.shape[1])])
+    groups = [
+        matmul(x[begins[i] : begins[i + 1]], each, act=act) for i, each in enumerate(w.unbind())
+    ]
+    units = w.shape[1] // (2 if act == "swiglu" else 1)
+    return torch.cat([*groups, x.new_zeros(len(x) - begins[-1], units)])
 
 
 @op(

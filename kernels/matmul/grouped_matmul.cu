@@ -1,11 +1,12 @@
-// grouped_matmul: y = x w^T, where each group of rows of x has a matrix of w of its own
+// grouped_matmul: y = act(x w^T), where each group of rows of x has a matrix of w of its own
 //
 //   x [rows, depth] T                 sorted by group
-//   w [groups, units, depth] T        y [rows, units] T
+//   w [groups, wide, depth] T         wide is units, and 2 * units for swiglu
+//   y [rows, units] T                 z [rows, wide] T: x w^T, for backward; or none
 //   ends [groups] int32               group g has the rows before ends[g] and from ends[g - 1] on
 //   dx, dw                            the gradients of x and w
 //
-// dx = dy w is such a product, too. In dw = dy^T x, for the rows of each group, the depth is
+// dx = dz w is such a product, too. In dw = dz^T x, for the rows of each group, the depth is
 // grouped: y has a matrix for each group, and x and w are transposed.
 //
 // Work: 2 * rows * units * depth operations. Traffic, the least a kernel can move: x, y and the
@@ -17,6 +18,7 @@
 
 #include "grouped_matmul_groups.cuh"
 #include "grouped_matmul_wgmma.cuh"
+#include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_mma_double.cuh"
 #include "matmul_registers.cuh"
@@ -35,13 +37,27 @@ __device__ inline bool are_right(const int32_t* ends, int64_t count, int64_t row
     return __syncthreads_and(right);
 }
 
-// Writes the checked ends. Elements of y from the last end on become 0; or all become NaN where the
-// ends are wrong. rows: that are grouped. width: elements of y for each of them, 0 where y has a
-// matrix for each group. elements: of y.
+// What a product writes: rows of `width` elements, or matrices for all groups, where width is 0.
+template <class T>
+struct Written {
+    T* data;
+    int64_t width, elements;
+};
+
+// Elements from the last end on become 0; or all become NaN where the ends are wrong.
+template <class T>
+__device__ void fill_outside(const Written<T>& of, bool right, int64_t last) {
+    const int64_t first = !right ? 0 : of.width > 0 ? last * of.width : of.elements;
+    for (int64_t i = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < of.elements;
+         i += int64_t(gridDim.x) * blockDim.x)
+        of.data[i] = T(right ? 0.f : float(NAN));
+}
+
+// Writes the checked ends, and what of y and z belongs to no group. rows: that are grouped.
 template <class T>
 __global__ void __launch_bounds__(kSetUpThreads) set_up_groups(
-    const int32_t* ends, int32_t* checked, int64_t count, int64_t rows, T* y, int64_t width,
-    int64_t elements) {
+    const int32_t* ends, int32_t* checked, int64_t count, int64_t rows, Written<T> y,
+    Written<T> z) {
     launch_dependents();
     const bool right = are_right(ends, count, rows);
     if (blockIdx.x == 0) {
@@ -49,10 +65,8 @@ __global__ void __launch_bounds__(kSetUpThreads) set_up_groups(
         if (threadIdx.x == 0) checked[count] = right ? int32_t(count) : 0;
     }
     const int64_t last = count > 0 ? ends[count - 1] : 0;
-    const int64_t first = !right ? 0 : width > 0 ? last * width : elements;
-    for (int64_t i = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < elements;
-         i += int64_t(gridDim.x) * blockDim.x)
-        y[i] = T(right ? 0.f : float(NAN));
+    fill_outside(y, right, last);
+    fill_outside(z, right, last);
 }
 
 // ---- naive: one thread for each element of y, which reads a row of x and a row of w.
@@ -75,15 +89,17 @@ __global__ void grouped_matmul_naive(Product<T> p, Groups groups, int64_t elemen
     if (g >= count) return;  // a row of no group
     p = product_of_group<grouped>(p, groups, g);
     const T* const x = at(p.x, 0, row, 0);
-    const T* const w = at(p.w, 0, unit, 0);
-    KahanSum<Acc<T>> sum;
-    for (int64_t first = 0; first < p.depth; first += kRun) {
-        Acc<T> run = 0;
-        for (int64_t k = first; k < smaller(first + kRun, p.depth); ++k)
-            run += Acc<T>(x[k * p.x.col]) * Acc<T>(w[k * p.w.col]);
-        sum += run;
+    KahanSum<Acc<T>> sums[2];
+    for (int half = 0; half < rows_per_unit(p); ++half) {
+        const T* const w = at(p.w, 0, unit + half * p.units, 0);
+        for (int64_t first = 0; first < p.depth; first += kRun) {
+            Acc<T> run = 0;
+            for (int64_t k = first; k < smaller(first + kRun, p.depth); ++k)
+                run += Acc<T>(x[k * p.x.col]) * Acc<T>(w[k * p.w.col]);
+            sums[half] += run;
+        }
     }
-    epilogue_element(p, 0, row, unit, sum.value, Acc<T>(0));
+    epilogue_element(p, 0, row, unit, sums[0].value, sums[1].value);
 }
 
 // ---- tiles: a block has 32 x 32 elements of y of one group, and reads the rows of x and w for
@@ -99,14 +115,15 @@ __global__ void grouped_matmul_tiles(Product<T> p, GroupGrid<grouped> grid) {
     TilePlace place;
     if (!grid.find(blockIdx.x, p, place)) return;
     const int r = threadIdx.y, c = threadIdx.x;
-    const int64_t row = place.row * kTile, unit = place.column * kTile;
-    const auto element = [&](const Operand<T>& of, int64_t r, int64_t rows, int64_t k) {
-        return r < rows && k < p.depth ? *at(of, 0, r, k) : T(0.f);
+    const auto rows = TileRows<kTile>::of(place.row, p.rows);
+    const auto columns = TileRows<kTile>::of_w(p, place.column);  // swiglu: of both halves of z
+    const auto element = [&](const Operand<T>& of, int64_t row, int64_t k) {
+        return row >= 0 && k < p.depth ? *at(of, 0, row, k) : T(0.f);
     };
     KahanSum<Acc<T>> sum;
     for (int64_t k = 0; k < p.depth; k += kTile) {
-        tile_x[r][c] = element(p.x, row + r, p.rows, k + c);
-        tile_w[r][c] = element(p.w, unit + r, p.units, k + c);
+        tile_x[r][c] = element(p.x, rows(r), k + c);
+        tile_w[r][c] = element(p.w, columns(r), k + c);
         __syncthreads();
         for (int first = 0; first < kTile; first += kRun) {
             Acc<T> run = 0;
@@ -116,8 +133,13 @@ __global__ void grouped_matmul_tiles(Product<T> p, GroupGrid<grouped> grid) {
         }
         __syncthreads();
     }
-    if (row + r < p.rows && unit + c < p.units)
-        epilogue_element(p, 0, row + r, unit + c, sum.value, Acc<T>(0));
+    __shared__ Acc<T> gates[kTile][kTile / 2];
+    if (p.act == kSwiglu && c >= kTile / 2) gates[r][c - kTile / 2] = sum.value;
+    __syncthreads();
+    if (c < kTile / rows_per_unit(p) && rows(r) >= 0 && columns(c) >= 0) {
+        const Acc<T> gate = p.act == kSwiglu ? gates[r][c] : Acc<T>(0);
+        epilogue_element(p, 0, rows(r), columns(c), sum.value, gate);
+    }
 }
 
 // ---- registers and mma: the kernels of matmul (matmul_registers.cuh, matmul_mma.cuh), in whose
@@ -125,12 +147,13 @@ __global__ void grouped_matmul_tiles(Product<T> p, GroupGrid<grouped> grid) {
 
 // ---- launchers
 
+// rows: that are grouped. width: elements of y for each, or 0.
 template <class T>
 cudaError_t grouped_matmul_set_up(const int32_t* ends, int32_t* checked, int64_t count,
-                                  int64_t rows, T* y, int64_t width, int64_t elements,
-                                  cudaStream_t stream) {
-    set_up_groups<<<2 * multiprocessors(), kSetUpThreads, 0, stream>>>(
-        ends, checked, count, rows, y, width, elements);
+                                  int64_t rows, T* y, int64_t width, int64_t elements, T* z,
+                                  int64_t wide, cudaStream_t stream) {
+    set_up_groups<T><<<2 * multiprocessors(), kSetUpThreads, 0, stream>>>(
+        ends, checked, count, rows, {y, width, elements}, {z, wide, z ? rows * wide : 0});
     return cudaGetLastError();
 }
 
@@ -167,7 +190,20 @@ cudaError_t grouped_matmul(const Product<T>& p, const Groups& groups, Grouped gr
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                    \
-    template decltype(grouped_matmul_set_up<T>) grouped_matmul_set_up<T>; \
+template <class T>
+cudaError_t grouped_matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
+                                         int64_t act, cudaStream_t stream) {
+    if (rows * units == 0) return cudaSuccess;
+    if (rows_are_aligned<T>(units, g, z, dz)) {
+        launch_gradient_of_z<kVec<T>>(g, z, dz, rows, units, Act(act), stream);
+    } else {
+        launch_gradient_of_z<1>(g, z, dz, rows, units, Act(act), stream);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                  \
+    template decltype(grouped_matmul_gradient_of_z<T>) grouped_matmul_gradient_of_z<T>; \
+    template decltype(grouped_matmul_set_up<T>) grouped_matmul_set_up<T>;               \
     template decltype(grouped_matmul<T>) grouped_matmul<T>;
 FOR_EACH_TYPE(INSTANTIATE)

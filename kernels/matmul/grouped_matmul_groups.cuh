@@ -16,7 +16,7 @@ __device__ inline int64_t count_of(const Groups& groups) { return groups.ends[gr
 
 // The dense product of group g. `all` is the whole one:
 //
-//   kRows     x [rows, depth], w [groups, units, depth], y [rows, units]
+//   kRows     x [rows, depth], w [groups, wide, depth], y [rows, units], z [rows, wide]
 //   kDepth    x [rows, depth], w [units, depth], y [groups, rows, units]
 template <Grouped grouped, class T>
 __device__ Product<T> product_of_group(const Product<T>& all, const Groups& groups, int64_t g) {
@@ -28,6 +28,7 @@ __device__ Product<T> product_of_group(const Product<T>& all, const Groups& grou
         p.x.data += begin * p.x.row;
         p.w.data += g * p.w.matrix;
         p.y += begin * p.units;
+        if (p.z) p.z += begin * p.units * rows_per_unit(p);
     } else {
         p.depth = rows_of(groups, g);
         p.x.data += begin * p.x.col;

@@ -34,19 +34,35 @@ bool make_ragged_map(CUtensorMap& map, const T* at, int64_t rows, int64_t cols, 
         map, at - kRaggedLines * cols, {cols, kRaggedLines, rows + 1}, {cols, cols}, box_rows);
 }
 
+// Of z a ragged map has both halves as one. What of a box lies behind the left half is of the right
+// one, as in z itself, for so are the rows of w.
+struct GroupedMaps : Maps {
+    __device__ static BoxAt box_of_z(int half, const BoxAt& y, int64_t units) {
+        return {y.column + half * int(units), y.row, y.matrix};
+    }
+};
+
+// No product here has a bias or a residual.
+template <class T>
+struct NoResidual {
+    __device__ const T* wait_for(int) const { return nullptr; }
+    __device__ void release(int, bool) {}
+};
+
 struct GroupedTile {
     int steps;                   // of k; 0: there are no more tiles
-    int64_t group, row, column;  // the first of the group's rows and of its columns
+    int64_t group, row, column;  // row: of the group's; column: of tiles
     int64_t begin, end;          // of the group's rows, among all
 };
 
-template <class T, int columns>
-struct GroupedPlan : Plan<T, columns, 1, true> {
-    using Base = Plan<T, columns, 1, true>;
+template <class T, int columns, bool fused = false>
+struct GroupedPlan : Plan<T, columns, 1, true, 1, fused> {
+    using Base = Plan<T, columns, 1, true, 1, fused>;
     struct Shared {
         Stage<T, columns> stages[Base::kStages];
         EpilogueBuffers epilogue[kConsumers];
         Mbarrier full[Base::kStages], empty[Base::kStages];
+        uint32_t bias[columns / 2];        // zeros
         Mbarrier order_barrier;            // the second warpgroup may multiply
         GroupedTile tiles[Base::kStages];  // the tile that a stage belongs to
     };
@@ -66,7 +82,7 @@ struct GroupWalk {
     int64_t first = 0, down = 0;  // the group's first tile, and how many are below one another
 
     // False if there is no tile n.
-    __device__ bool find(int64_t n, int tile_columns, GroupedTile& tile) {
+    __device__ bool find(int64_t n, GroupedTile& tile) {
         while (n >= first + down * columns) {
             if (++group >= count) return false;
             first += down * columns;
@@ -78,7 +94,7 @@ struct GroupWalk {
         const int64_t height = smaller<int64_t>(down - top, kGroupRows), within = i - top * columns;
         tile.group = group, tile.begin = begin, tile.end = end;
         tile.row = (top + within % height) * kTileRows;
-        tile.column = within / height * tile_columns;
+        tile.column = within / height;
         return true;
     }
 };
@@ -87,7 +103,7 @@ struct GroupWalk {
 
 template <Grouped grouped, class T, class Plan>
 __global__ void WGMMA_KERNEL(Plan::kThreads)
-    grouped_matmul_wgmma(const __grid_constant__ Maps maps, Product<T> p, Groups groups,
+    grouped_matmul_wgmma(const __grid_constant__ GroupedMaps maps, Product<T> p, Groups groups,
                          int64_t columns) {
 #if HAS_WGMMA
     constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns;
@@ -99,6 +115,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         init_pipeline(shared, kConsumers);
         shared.order_barrier.init();
     }
+    if (Plan::kFused && threadIdx.x < kColumns / 2) shared.bias[threadIdx.x] = 0;
     __syncthreads();
     grid_dependency_wait();
 
@@ -108,9 +125,10 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         if (thread != 0) return;
         GroupWalk<grouped> walk = {groups, p.rows, columns};
         GroupedTile tile;
-        for (int64_t n = blockIdx.x; walk.find(n, kColumns, tile); n += gridDim.x) {
+        for (int64_t n = blockIdx.x; walk.find(n, tile); n += gridDim.x) {
             const int64_t depth = grouped == Grouped::kRows ? p.depth : tile.end - tile.begin;
             // A group without rows has a step, too, of zeros.
+            const auto columns_of = TileRows<kColumns>::of_w(p, tile.column);
             tile.steps = depth == 0 ? 1 : int(ceil_div<int64_t>(depth, kTileDepth));
             for (int step = 0; step < tile.steps; ++step, pipe.next()) {
                 auto& stage = shared.stages[pipe.stage];
@@ -123,9 +141,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                         fetch_half<kTileRows>(
                             stage.x, half, maps.x, true,
                             tile.begin + tile.row + half * (kTileRows / 2), step, 0, full, 0);
-                        fetch_half<kColumns>(
-                            stage.w, half, maps.w, p.w.col == 1,
-                            tile.column + half * (kColumns / 2), step, tile.group, full, 0);
+                        fetch_half<kColumns>(stage.w, half, maps.w, p.w.col == 1,
+                                             columns_of.first[half], step, tile.group, full, 0);
                     }
                 } else {
                     const int64_t k = step * kTileDepth;
@@ -134,8 +151,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                         tma_load(stage.x + r * kTileDepth, maps.x, int(tile.row) + r, box.line,
                                  box.row, full);
                     for (int r = 0; r < kColumns; r += 64)
-                        tma_load(stage.w + r * kTileDepth, maps.w, int(tile.column) + r, box.line,
-                                 box.row, full);
+                        tma_load(stage.w + r * kTileDepth, maps.w, int(tile.column) * kColumns + r,
+                                 box.line, box.row, full);
                 }
             }
         }
@@ -179,8 +196,14 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             const RaggedBox box(tile.begin + row, tile.end - tile.begin - row);
             line = box.line, matrix = box.row;
         }
-        epilogue_tma<T>(
-            accum[0], p.scale, buffers, maps.y, matrix, line, int(tile.column), group, stored);
+        const int unit = int(tile.column) * (kColumns / rows_per_unit(p));
+        if constexpr (Plan::kFused) {
+            NoResidual<T> none;
+            epilogue_fused(
+                accum[0], p, shared.bias, none, maps, buffers, matrix, line, unit, stored);
+        } else {
+            epilogue_tma<T>(accum[0], p.scale, buffers, maps.y, matrix, line, unit, group, stored);
+        }
     }
     wait_for_stores();
 #endif
@@ -189,10 +212,11 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 // ---- launches
 
 template <Grouped grouped, class T>
-bool make_grouped_maps(Maps& maps, const Product<T>& p, int columns) {
-    const int64_t most = 0x7fffffff - kTileRows;  // TMA has 32-bit coordinates
+bool make_grouped_maps(GroupedMaps& maps, const Product<T>& p, int columns, bool fused) {
+    const int64_t most = 0x3fffffff;  // TMA has 32-bit coordinates
+    const int64_t wide = p.units * rows_per_unit(p);
     if (p.rows > most || p.units > most || p.depth > most || p.batch > most || p.depth == 0 ||
-        p.units % kVec<T> != 0 || !is_aligned(p.y) || !reads_in_vectors(p.x) ||
+        p.units % kVec<T> != 0 || !is_aligned(p.y, p.z) || !reads_in_vectors(p.x) ||
         !reads_in_vectors(p.w))
         return false;
     if (grouped == Grouped::kDepth) {
@@ -202,8 +226,9 @@ bool make_grouped_maps(Maps& maps, const Product<T>& p, int columns) {
                    maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64);
     }
     return make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, kTileRows / 2) &&
-           make_map(maps.w, p, p.w, p.units, columns / 2) &&
-           make_ragged_map(maps.y, p.y, p.rows, p.units, 64);
+           make_map(maps.w, p, p.w, wide, columns / 2) &&
+           make_ragged_map(maps.y, p.y, p.rows, p.units, fused ? kWarpRows : 64) &&
+           (!p.z || make_ragged_map(maps.z, p.z, p.rows, wide, kWarpRows));
 }
 
 // How many tiles are below one another in all groups, about: half of each group's last one is
@@ -218,12 +243,12 @@ int64_t rows_of_tiles(const Product<T>& p) {
 template <Grouped grouped, class Plan, class T>
 bool launch_grouped_plan(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
     const auto kernel = grouped_matmul_wgmma<grouped, T, Plan>;
-    Maps maps;
+    GroupedMaps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
-        !make_grouped_maps<grouped>(maps, p, Plan::kColumns))
+        !make_grouped_maps<grouped>(maps, p, Plan::kColumns, Plan::kFused))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const int64_t columns = ceil_div<int64_t>(p.units, Plan::kColumns);
+    const int64_t columns = ceil_div<int64_t>(p.units * rows_per_unit(p), Plan::kColumns);
     const GroupGrid<grouped> grid(p, kTileRows, Plan::kColumns, groups);
     const unsigned blocks = unsigned(smaller<int64_t>(grid.tiles(), multiprocessors()));
     launch_secondary(
@@ -232,13 +257,22 @@ bool launch_grouped_plan(const Product<T>& p, const Groups& groups, cudaStream_t
 }
 
 // False if this GPU or the layout of x, w and y does not allow it.
-template <Grouped grouped, class T>
-bool launch_grouped_wgmma(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
+template <Grouped grouped, bool fused, class T>
+bool launch_grouped_tiles(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
     const auto cost = [&](int columns) {
-        const int64_t tiles = rows_of_tiles<grouped>(p) * ceil_div<int64_t>(p.units, columns);
+        const int64_t wide = p.units * rows_per_unit(p);
+        const int64_t tiles = rows_of_tiles<grouped>(p) * ceil_div<int64_t>(wide, columns);
         return cost_of_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
     };
     if (cost(128) < cost(256))
-        return launch_grouped_plan<grouped, GroupedPlan<T, 128>>(p, groups, stream);
-    return launch_grouped_plan<grouped, GroupedPlan<T, 256>>(p, groups, stream);
+        return launch_grouped_plan<grouped, GroupedPlan<T, 128, fused>>(p, groups, stream);
+    return launch_grouped_plan<grouped, GroupedPlan<T, 256, fused>>(p, groups, stream);
+}
+
+template <Grouped grouped, class T>
+bool launch_grouped_wgmma(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
+    if constexpr (grouped == Grouped::kRows) {
+        if (p.act != kNone) return launch_grouped_tiles<grouped, true>(p, groups, stream);
+    }
+    return launch_grouped_tiles<grouped, false>(p, groups, stream);
 }

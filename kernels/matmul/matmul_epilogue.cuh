@@ -21,6 +21,11 @@ struct alignas(kTileAlign) EpilogueBuffers {
     float chunks[2][64 * kChunk];
 };
 
+// Where a box is in a tensor map.
+struct BoxAt {
+    int column, row, matrix;
+};
+
 #if HAS_WGMMA
 
 // Two neighbouring 16-bit values as one word, in the order of the accumulators.
@@ -77,7 +82,7 @@ __device__ void add_residual(float (&y)[kAtOnce], const T* box) {
 // epilogue_tma.) stored: counts the stores, which alternate between two buffers.
 template <class T, class EpilogueBuffers>
 __device__ void store_chunk(const float (&y)[kAtOnce], EpilogueBuffers& buffers,
-                            const CUtensorMap& map, int column, int row, int matrix, int& stored) {
+                            const CUtensorMap& map, const BoxAt& at, int& stored) {
     const bool first = threadIdx.x % kWarp == 0;
     char* const box = reinterpret_cast<char*>(buffers.chunks[stored++ % 2]);
     if (first) tma_store_wait_read<1>();  // these rows of the buffer are free
@@ -91,7 +96,7 @@ __device__ void store_chunk(const float (&y)[kAtOnce], EpilogueBuffers& buffers,
     tma_writes_done();
     __syncwarp();
     const int of_warp = threadIdx.x % kWarpgroup / kWarp * kWarpRows;
-    if (first) tma_store(map, box + of_warp * kTileRow, column, row + of_warp, matrix);
+    if (first) tma_store(map, box + of_warp * kTileRow, at.column, at.row + of_warp, at.matrix);
 }
 // Waits until the stores of this warp are complete, which must happen before it exits.
 __device__ inline void wait_for_stores() {
@@ -99,7 +104,7 @@ __device__ inline void wait_for_stores() {
 }
 
 // The epilogue of a warpgroup's tile, whose first row and unit are given.
-// more: whether there may be a z or a residual. The map of z has its halves as two matrices.
+// more: whether there may be a z or a residual. maps.box_of_z: where z goes.
 template <Act act, bool more, class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                    Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
@@ -112,11 +117,13 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
     for (int n = 0; n < count; ++n, unit += 64) {
         auto& y = chunks[n];
         auto& right = chunks[(n + kChunks / 2) % kChunks];
+        const BoxAt at = {unit, row, matrix};
         make_z<T>(y, p.scale, bias + n * kAtOnce);
         if (gated) make_z<T>(right, p.scale, bias + n * kAtOnce + N / 2);
         if (more && p.z) {
-            store_chunk<T>(y, buffers, maps.z, unit, row, 0, stored);
-            if (gated) store_chunk<T>(right, buffers, maps.z, unit, row, 1, stored);
+            store_chunk<T>(y, buffers, maps.z, maps.box_of_z(0, at, p.units), stored);
+            if (gated)
+                store_chunk<T>(right, buffers, maps.z, maps.box_of_z(1, at, p.units), stored);
         }
         activate<act, T>(y);
         if (gated) {
@@ -124,7 +131,7 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
             for (int i = 0; i < kAtOnce; ++i) y[i] *= right[i];
         }
         if (more && p.residual) add_residual(y, residual.wait_for(n));
-        store_chunk<T>(y, buffers, maps.y, unit, row, matrix, stored);
+        store_chunk<T>(y, buffers, maps.y, at, stored);
         if (more && p.residual) residual.release(n, n == count - 1);
     }
 }

@@ -117,12 +117,13 @@ def attention_decode_in_pages(draw: Draw) -> dict[str, object]:
     }
 
 
-def grouped_matmul(draw: Draw, cols: int, units: int = 136) -> dict[str, object]:
+def grouped_matmul(draw: Draw, cols: int, units: int = 136, act: str = "none") -> dict[str, object]:
     experts, rows = 4, 150
     return {
         "x": draw.floats(rows, cols),
         "w": draw.floats(experts, units, cols),
         "offsets": draw.begins(experts, rows)[1:],
+        "act": act,
     }
 
 
@@ -177,6 +178,7 @@ DRAWN: dict[str, dict[str, Callable[[Draw], dict[str, object]]]] = {
     "grouped_matmul": {
         "": lambda draw: grouped_matmul(draw, 272),
         "odd": lambda draw: grouped_matmul(draw, 135, 35),
+        "swiglu": lambda draw: grouped_matmul(draw, 272, act="swiglu"),
     },
     "quantize": {
         scaling: lambda draw, scaling=scaling: to_quantize(draw, scaling)

@@ -29,30 +29,31 @@ def drawn(
     cols: int = 136,
     dtype: torch.dtype = torch.bfloat16,
     outside: int = 0,
-    seed: int = 0,
+    act: str = "none",
 ) -> dict[str, Tensor]:
-    """outside: rows of no expert, behind the last one's."""
-    generator = torch.Generator(DEVICE).manual_seed(seed)
+    """units: of the result. outside: rows of no expert, behind the last one's."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    wide = units * (2 if act == "swiglu" else 1)
     like = {"device": DEVICE, "generator": generator}
     return {
         "x": torch.randn((sum(groups) + outside, cols), **like).add_(0.25).to(dtype),
-        "w": torch.randn((len(groups), units, cols), **like).to(dtype),
+        "w": torch.randn((len(groups), wide, cols), **like).div_(max(cols, 1) ** 0.5).to(dtype),
         "offsets": ends(groups),
+        "act": act,
     }
 
 
 def gradient_like(inputs: dict[str, Tensor]) -> Tensor:
     generator = torch.Generator(DEVICE).manual_seed(1)
-    shape = len(inputs["x"]), inputs["w"].shape[1]
+    shape = len(inputs["x"]), inputs["w"].shape[1] // (2 if inputs["act"] == "swiglu" else 1)
     return torch.randn(shape, device=DEVICE, generator=generator).to(inputs["x"].dtype)
 
 
 def both_ways(function, inputs: dict[str, Tensor], grad: Tensor, **options) -> dict[str, Tensor]:
     """y and the gradients of x and w."""
     tensors = {name: inputs[name] for name in "xw"}
-    return outcome(
-        lambda **its: function(**its, offsets=inputs["offsets"], **options), tensors, (grad,)
-    )
+    options |= {name: inputs[name] for name in ("offsets", "act")}
+    return outcome(lambda **its: function(**its, **options), tensors, (grad,))
 
 
 def check(inputs: dict[str, Tensor], version: str) -> dict[str, Tensor]:
@@ -64,8 +65,7 @@ def check(inputs: dict[str, Tensor], version: str) -> dict[str, Tensor]:
     wide = inputs | converted({name: inputs[name] for name in "xw"}, torch.float64)
     truth = both_ways(reference.grouped_matmul, wide, doubled((grad,))[0])
     theirs = both_ways(reference.grouped_matmul, inputs, grad)
-    sizes = converted(inputs, torch.float64)
-    sizes = {name: t.abs() for name, t in sizes.items() if name != "offsets"}
+    sizes = {name: inputs[name].double().abs() for name in "xw"}
     terms = both_ways(reference.grouped_matmul, inputs | sizes, grad.double().abs())
     for name, want in truth.items():
         assert got[name].dtype == dtype
@@ -100,6 +100,19 @@ def test_types(version: str, dtype: torch.dtype):
 )
 def test_shapes(version: str, groups: tuple[int, ...], units: int, cols: int):
     check(drawn(groups, units, cols), version)
+
+
+@pytest.mark.parametrize("act", ["relu", "gelu", "silu", "swiglu"])
+@each_version
+def test_acts(version: str, act: str):
+    check(drawn(act=act, outside=3), version)
+
+
+@each_version
+@pytest.mark.parametrize(("units", "cols"), [(264, 80), (72, 136), (35, 135)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_swiglu(version: str, units: int, cols: int, dtype: torch.dtype):
+    check(drawn(units=units, cols=cols, dtype=dtype, act="swiglu"), version)
 
 
 @settings(max_examples=10, deadline=None)
@@ -189,8 +202,9 @@ def test_strides_and_misaligned(version: str):
         got = both_ways(grouped_matmul, strided, grad, version=version)
         for name, each in want.items():
             assert torch.equal(got[name], each), name
-    moved = {n: t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t) for n, t in inputs.items()}
-    check(moved, version)
+    tensors = {name: inputs[name] for name in ("x", "w", "offsets")}
+    moved = {n: t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t) for n, t in tensors.items()}
+    check(inputs | moved, version)
 
 
 def test_opcheck_and_compile():
@@ -244,25 +258,25 @@ def test_refused(changes: dict[str, Tensor], message: str):
 
 @pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
+@pytest.mark.parametrize("act", ["none", "swiglu"])
 @pytest.mark.parametrize("order", [0, 1])
 @each_version
-def test_checker(version: str, order: int):
-    inputs = drawn(units=136, cols=272, outside=7)
-    w_turned = inputs["w"].mT.contiguous().mT
-    arguments = {"offsets": inputs["offsets"], "version": module.VERSIONS.index(version)}
-    kernel = module.kernel
-    for call, its in (
-        (kernel.forward, inputs | arguments),
-        (kernel.forward, inputs | arguments | {"w": w_turned}),
-        (
-            kernel.backward,
-            {"grad": gradient_like(inputs), **inputs, "needs_x": True, "needs_w": True} | arguments,
-        ),
-    ):
-        report = lab.check(call, *its.values(), traffic=False, thread_order=order)
+def test_checker(version: str, order: int, act: str):
+    inputs = drawn(units=136, cols=272, outside=7, act=act)
+    for its in (inputs, inputs | {"w": inputs["w"].mT.contiguous().mT}):
+        report = lab.check(
+            both_ways,
+            grouped_matmul,
+            its,
+            gradient_like(inputs),
+            version=version,
+            traffic=False,
+            thread_order=order,
+        )
         assert report.findings.empty, str(report)
         names = [launch.split("<")[0] for launch in report.launches["kernel"]]
         name = (
             f"matmul_{version}" if version in ("registers", "mma") else f"grouped_matmul_{version}"
         )
-        assert names == ["set_up_groups", name] * (len(names) // 2)
+        of_z = ["gradient_of_z"] * (act != "none")
+        assert names == ["set_up_groups", name, *of_z, *["set_up_groups", name] * 2]
