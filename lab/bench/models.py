@@ -58,3 +58,30 @@ MODELS = {
     "Yi 34B": Model(7168, 20480, 56, 8, 128, 64000),
     "gpt-oss 20B": Model(2880, 2880, 64, 8, 64, 201088),
 }
+
+
+class Experts(NamedTuple):
+    """The MLP of a mixture of experts: how many, and each one's sizes as a Model has them."""
+
+    count: int
+    hidden: int
+    inner: int
+
+    def weights(self) -> list[tuple[int, int]]:
+        """(units, cols) of an expert's products: gate and up together, and down."""
+        return [(2 * self.inner, self.hidden), (self.hidden, self.inner)]
+
+
+MIXTURES = {
+    "Mixtral 8x7B": Experts(8, 4096, 14336),
+    "Mixtral 8x22B": Experts(8, 6144, 16384),
+    "Qwen1.5 MoE A2.7B": Experts(60, 2048, 1408),
+    "Qwen3 30B A3B": Experts(128, 2048, 768),
+    "Qwen3 235B A22B": Experts(128, 4096, 1536),
+    "DeepSeek-V2 Lite": Experts(64, 2048, 1408),
+    "DeepSeek-V3": Experts(256, 7168, 2048),
+    "OLMoE 1B 7B": Experts(64, 2048, 1024),
+    "gpt-oss 20B": Experts(32, 2880, 2880),
+    "gpt-oss 120B": Experts(128, 2880, 2880),
+    "Llama 4 Scout": Experts(16, 5120, 8192),
+}

@@ -22,6 +22,11 @@ PACKED_TOKENS = 16384
 BYTE_WEIGHTS = ((28672, 4096), (4096, 14336))
 BYTE_ROWS = (1, 16, 63, 512)
 QUANTIZED_ROWS = (512, 16384)
+GROUPED = (  # rows, experts, units and cols
+    (4096, 8, 4096, 14336),
+    (4096, 32, 2048, 7168),
+    (8192, 128, 1536, 4096),
+)
 
 
 def packed(dtype: torch.dtype) -> Iterator[Product]:
@@ -59,6 +64,47 @@ def packed_sequences(
 def _with_lengths(inputs: dict[str, Tensor], lengths: tuple[int, ...]) -> dict[str, Tensor]:
     ends = torch.tensor((0, *lengths), device=inputs["q"].device).cumsum(0).int()
     return inputs | {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+
+
+def grouped(dtype: torch.dtype) -> Iterator[Product]:
+    for direction in ("forward", "backward"):
+        for sizes in GROUPED:
+            yield grouped_matmul(dtype, direction, *sizes)
+
+
+def grouped_matmul(
+    dtype: torch.dtype,
+    direction: str,
+    rows: int,
+    experts: int,
+    units: int,
+    cols: int,
+    act: str = "none",
+) -> Product:
+    """units: of w. Experts have unequal shares of the rows, as routers give them."""
+    return Product(
+        "grouped_matmul",
+        "uneven",
+        direction,
+        dtype,
+        rows,
+        cols,
+        f"experts={experts}, units={units}" + (f", act={act}" if act != "none" else ""),
+        {"x": (rows, cols), "w": (experts, units, cols)},
+        {"act": act},
+        2 * rows * units * cols * (1 if direction == "forward" else 2),
+        gradients=("x", "w"),
+        made=_with_offsets,
+    )
+
+
+def _with_offsets(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Shares that differ as the squares of random numbers do, from a hundredth of the largest."""
+    x, w = inputs.values()
+    generator = torch.Generator().manual_seed(len(x))
+    shares = torch.rand(len(w), generator=generator, dtype=torch.float64).square() + 0.01
+    ends = (len(x) * shares.cumsum(0) / shares.sum()).round().int()
+    return inputs | {"offsets": ends.to(x.device)}
 
 
 def few_rows_of_bytes(dtype: torch.dtype) -> Iterator[Product]:

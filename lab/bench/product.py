@@ -29,6 +29,7 @@ _CALLED = (
     "matmul_fp8",
     "matmul_w8a16",
     "matmul_block_scaled",
+    "grouped_matmul",
 )
 _QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # of an op, by its file's name
 for _name in (*_CALLED, "linear_cross_entropy", *_QUANTIZED):

@@ -12,6 +12,7 @@ import torch
 from lab.bench.prepared_products import (
     SCALES,
     few_rows_of_bytes,
+    grouped,
     loss,
     losses,
     matmul_block_scaled,
@@ -76,6 +77,7 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "matmul_fp8": matmuls_fp8,
         "matmul_w8a16": few_rows_of_bytes,
         "matmul_block_scaled": matmuls_block_scaled,
+        "grouped_matmul": grouped,
         "linear_cross_entropy": losses,
         "rms_norm_fp8": norms_fp8,
         "swiglu_fp8": swiglus_fp8,

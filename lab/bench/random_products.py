@@ -14,8 +14,9 @@ import torch
 import reference
 from lab.bench import products
 from lab.bench.cells import NAMES, directions, variants
-from lab.bench.models import MODELS, Model
+from lab.bench.models import MIXTURES, MODELS, Model
 from lab.bench.prepared_products import (
+    grouped_matmul,
     loss,
     matmul_block_scaled,
     matmul_fp8,
@@ -100,6 +101,18 @@ def _matmul_w8a16(draw: random.Random, model: Model) -> Product:
     return w8a16(draw.choice(HALVES), min(rows, 1024), units, cols)
 
 
+def _grouped(draw: random.Random, _: Model) -> Product:
+    """Of a mixture's experts as many as a GPU may hold: several GPUs share the others."""
+    experts = MIXTURES[draw.choice([*MIXTURES])]
+    units, cols = draw.choice(experts.weights())
+    count = min(experts.count, 4 * ELEMENTS // (units * cols))
+    most = min(ROWS, ELEMENTS // max(units, cols), int(OPERATIONS / (2 * units * cols)))
+    rows = _logarithmic(draw, 1, most)
+    act = draw.choice(("none", "swiglu")) if cols == experts.hidden else "none"
+    direction = draw.choice(("forward", "backward"))
+    return grouped_matmul(draw.choice(HALVES), direction, rows, count, units, cols, act)
+
+
 def _attention(draw: random.Random, model: Model) -> Product:
     tokens, direction = _logarithmic(draw, 128, 8192), draw.choice(("forward", "backward"))
     of_each = 4 * model.heads * tokens**2 * model.cols * (1 if direction == "forward" else 2.5)
@@ -158,6 +171,7 @@ _DRAWN = {
     "matmul_fp8": _matmul_fp8,
     "matmul_w8a16": _matmul_w8a16,
     "matmul_block_scaled": _matmul_block_scaled,
+    "grouped_matmul": _grouped,
     "attention": _attention,
     "attention_decode": _decode,
     "attention_varlen": _varlen,

@@ -234,6 +234,14 @@ def _varlen(
     return varlen_attn(q, k, v, *lengths, scale=scale, window_size=sees)
 
 
+def _grouped_mm(x: Tensor, w: Tensor, offsets: Tensor, act: str = "none") -> Tensor:
+    """PyTorch's grouped product, which fuses nothing."""
+    z = torch._grouped_mm(x, w.mT, offsets)
+    if act == "swiglu":
+        return truth().swiglu(*z.chunk(2, -1))
+    return z if act == "none" else getattr(functional, act)(z)
+
+
 def _scales_of_rows(w_scale: Tensor, dtype: torch.dtype) -> Tensor:
     if w_scale.shape[-1] != 1:
         raise NotImplementedError("weights have a scale for each row alone here")
@@ -276,6 +284,7 @@ CHOSEN: dict[str, Callable[..., Tensor]] = {
     "attention": _attention,
     "attention_decode": _decode,
     "attention_varlen": _each_sequence,
+    "grouped_matmul": _grouped_mm,
     "linear_cross_entropy": _linear_cross_entropy,
     "matmul_fp8": _dequantized,
     "matmul_w8a16": _converted,

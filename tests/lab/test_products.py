@@ -46,6 +46,9 @@ TINY = {
     "matmul_w8a16": prepared.w8a16(torch.bfloat16, 4, 16, 64),
     "matmul_fp8": prepared.matmul_fp8(torch.bfloat16, "blocks", 4, 8, 256),
     "matmul_block_scaled": prepared.matmul_block_scaled(torch.bfloat16, "nvfp4", 4, 8, 256),
+    "grouped_matmul": prepared.grouped_matmul(
+        torch.bfloat16, "backward", 20, 3, 16, 32, act="swiglu"
+    ),
     "linear_cross_entropy": prepared.loss(torch.float32, "both", 8, 16, 40),
     "rms_norm_fp8": prepared.rms_norm_fp8(torch.bfloat16, "1x128", 4, 256),
     "swiglu_fp8": prepared.swiglu_fp8(torch.bfloat16, "row", 4, 256),
@@ -79,6 +82,8 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("matmul_fp8", "rows, fast sums", "forward"): 15,
         ("matmul_block_scaled", "mxfp8", "forward"): 3,
         ("matmul_block_scaled", "nvfp4", "forward"): 3,
+        ("grouped_matmul", "uneven", "forward"): 3,
+        ("grouped_matmul", "uneven", "backward"): 3,
         ("matmul_w8a16", "few rows", "forward"): 6,
         ("matmul_w8a16", "rows", "forward"): 2,
         ("linear_cross_entropy", "mean", "forward"): 5,
@@ -180,6 +185,14 @@ def test_packed_sequences_fill_the_tokens_and_their_pairs_count():
     assert ends.tolist() == [0, 4, 16, 20, 32]
     assert product.operations == 2 * (2 * 16 + 2 * 144) * 2048
     assert {it.rows for it in prepared.packed(torch.bfloat16)} == {16384}
+
+
+def test_experts_have_unequal_shares_of_all_rows():
+    product = prepared.grouped_matmul(torch.bfloat16, "forward", 1000, 8, 16, 32)
+    ends = product.case().inputs["offsets"]
+    assert ends[-1] == 1000
+    assert len(ends.diff().unique()) > 5
+    assert product.operations == 2 * 1000 * 16 * 32
 
 
 def test_a_rival_that_has_its_gradients_in_forward_is_timed_in_both_passes_alone():

@@ -25,6 +25,7 @@ OTHERS = (
     "matmul_fp8",
     "matmul_w8a16",
     "matmul_block_scaled",
+    "grouped_matmul",
 )
 OPS = reference.OPS | {name: reference.Op(name, lambda: None, {}) for name in OTHERS}
 X, W, BIAS, RESIDUAL = (torch.randn(shape) for shape in ((6, 16), (8, 16), (8,), (6, 8)))
@@ -361,6 +362,15 @@ def test_what_people_call_for_attention_is_attention(options):
 def test_what_people_call_for_packed_sequences_is_attention_of_each():
     result = backends.CHOSEN["attention_varlen"](**PACKED, causal=True)
     same(result, reference.attention_varlen(**PACKED, causal=True))
+
+
+@pytest.mark.parametrize("act", ["none", "gelu", "swiglu"])
+def test_what_people_call_for_grouped_products(act):
+    x, w = X.bfloat16(), torch.randn(3, 8, 16).bfloat16()
+    offsets = torch.tensor((1, 1, len(x)), dtype=torch.int32)
+    result = backends.CHOSEN["grouped_matmul"](x, w, offsets, act)
+    expected = reference.grouped_matmul(x.double(), w.double(), offsets, act)
+    torch.testing.assert_close(result.double(), expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("bias", [None, BIAS.bfloat16()], ids=["alone", "bias"])
