@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+FOUR_BITS = torch.float4_e2m1fn_x2
 _LETTER = re.compile(r"(\d*)([a-z_]\w*)")
 
 
@@ -52,7 +53,7 @@ class Call:
         args, kwargs = tree_unflatten(self.leaves, self.spec)
         found = tree_flatten(function(*args, **kwargs))[0]
         tensors = [it for it in found if isinstance(it, Tensor)]
-        in_bytes = [it.dtype == torch.float4_e2m1fn_x2 for it in tensors]
+        in_bytes = [it.dtype == FOUR_BITS for it in tensors]
         return [t.view(torch.uint8) if i else t for t, i in zip(tensors, in_bytes, strict=True)]
 
     @property

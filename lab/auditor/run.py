@@ -13,11 +13,13 @@ import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import jitload
 import reference as references
-from lab.auditor.example import Call
+from lab.auditor.example import FOUR_BITS, Call
 from lab.auditor.process import run_apart
 from lab.auditor.report import Audit, Row
 from lab.auditor.rows import subject, tried
@@ -139,7 +141,30 @@ def _example(
     if not call.tensors:
         raise TypeError("inputs: there is no tensor among them")
     call = call.mapped(lambda t: t.detach())
+    packed = [i for i in call.tensors if call.leaves[i].dtype == FOUR_BITS]
+    if packed:
+        call = call.mapped(lambda t: t.view(torch.uint8), packed)
+        function, reference = _Packed(function, packed), _Packed(reference, packed)
     return function, call, reference, shapes
+
+
+class _Packed:
+    """A function of bytes for one of floats of four bits, which PyTorch neither draws nor moves.
+
+    places: of those among the leaves of the arguments.
+    """
+
+    def __init__(self, function: Callable, places: list[int]) -> None:
+        self.function, self.places = function, places
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__module__ = getattr(function, "__module__", None)
+
+    def __call__(self, *args, **kwargs):
+        leaves, spec = tree_flatten((args, kwargs))
+        for i in self.places:
+            leaves[i] = leaves[i].view(FOUR_BITS)
+        args, kwargs = tree_unflatten(leaves, spec)
+        return self.function(*args, **kwargs)
 
 
 def _name(function: Callable) -> str:

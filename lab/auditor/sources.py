@@ -180,6 +180,8 @@ def unchecked(subject: Subject) -> str:
                 continue
             if asked and _is_called(name_of, known):
                 continue
+            if _is_left_out(name_of, name, known):
+                continue
             raise Found(
                 "a launch whose error nobody asks for: a refused one is silent",
                 line=f"{name}:{_line(text, at)}",
@@ -220,6 +222,13 @@ def _macro_checks(text: str, at: int) -> bool:
 def _is_called(name: str, known: dict[str, str]) -> bool:
     uses = sum(len(re.findall(rf"\b{name}\s*(?:<[^;()]*>)?\s*\(", it)) for it in known.values())
     return bool(name) and uses > 1
+
+
+def _is_left_out(name: str, file: str, known: dict[str, str]) -> bool:
+    """Whether a function of a header is not used by this op at all."""
+    if not name or not file.endswith((".cuh", ".h", ".hpp")):
+        return False
+    return sum(len(re.findall(rf"\b{name}\b", it)) for it in known.values()) == 1
 
 
 def device(subject: Subject) -> str:

@@ -330,3 +330,77 @@ def test_floats_of_four_bits_are_judged():
     assert {it.verdict for it in report.rows} == {"ok"}, str(report)
     report = lab.audit(lambda x: stored(x, 2), (X,), reference=stored, isolated=False, only=traps)
     assert report.row("error").verdict == FAIL
+
+
+def test_a_sum_that_overflows_where_a_reference_in_float64_does_not():
+    """A product with scales at its end, as kernels have it: worth knowing, and no mistake."""
+    weights, scale = 100 * drawn(7, 33), torch.tensor(1e-3)
+
+    def scaled(x: Tensor, w: Tensor) -> Tensor:
+        return (x.float() @ w.float().T * scale).to(x.dtype)
+
+    def reference(x: Tensor, w: Tensor) -> Tensor:
+        return x.double() @ (w.double() * scale).T
+
+    options = {"only": ["special values"], "isolated": False}
+    report = lab.audit(scaled, (X.bfloat16(), weights.bfloat16()), reference=reference, **options)
+    assert report.row("special values").verdict == NOTE, str(report)
+    assert "does not overflow on the way" in report.row("special values").message
+    report = lab.audit(
+        lambda x, w: scaled(x, w).nan_to_num(), (X, weights), reference=reference, **options
+    )
+    assert report.row("special values").verdict == FAIL
+
+
+def test_special_values_that_a_mask_hides():
+    """PyTorch multiplies them by 0 and has NaN; a kernel may leave them out. Others count."""
+    mask = (torch.arange(33) >= 20).float()[:, None]
+    options = {"only": ["special values"], "isolated": False, "reference": lambda x: x @ mask}
+    assert lab.audit(lambda x: x[:, 20:].sum(1, keepdim=True), X, **options).ok
+    whole = options | {"reference": lambda x: x @ torch.ones(33, 1)}
+    assert not lab.audit(lambda x: x[:, 20:].sum(1, keepdim=True), X, **whole).ok
+    assert not lab.audit(lambda x: x.nan_to_num().sum(1, keepdim=True), X, **whole).ok
+
+
+def test_a_scale_of_infinity_at_the_end_of_a_sum():
+    """PyTorch's infinities of both signs are NaN; the sum times infinity is not."""
+    options = {"only": ["special values"], "isolated": False}
+    options["reference"] = lambda x, s: (x * s).sum(1)
+    inputs = X, torch.tensor(0.7)
+    assert lab.audit(lambda x, s: x.sum(1) * s, inputs, **options).ok
+    assert not lab.audit(lambda x, s: x.nan_to_num().sum(1) * s, inputs, **options).ok
+
+
+def test_floats_of_four_bits_are_taken():
+    """PyTorch converts none: they are drawn as bytes."""
+
+    def unpacked(q: Tensor, s: Tensor) -> Tensor:
+        codes = q.view(torch.uint8)
+        return torch.cat((codes & 15, codes >> 4), -1) * s
+
+    q = torch.randint(256, (6, 8), dtype=torch.uint8, generator=DICE).view(torch.float4_e2m1fn_x2)
+    options = {"only": ["error", "shapes", "layouts", "threads"], "isolated": False}
+    inputs = q, torch.tensor(0.5)
+    report = lab.audit(lambda q, s: unpacked(q, s), inputs, reference=unpacked, **options)
+    assert report.ok, str(report)
+    assert {report.row(it).verdict for it in ("error", "shapes", "transposed")} == {"ok"}
+    report = lab.audit(lambda q, s: unpacked(q, s) + 1, inputs, reference=unpacked, **options)
+    assert report.row("error").verdict == FAIL
+
+
+HEADER = """\
+template <class T> void launch_twice(const T* x, T* y, int64_t n, cudaStream_t stream) {
+    twice_kernel<T><<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}
+"""
+
+
+def test_a_launcher_of_a_header_that_the_op_leaves_out(tmp_path):
+    """It belongs to another op; called, it has to be asked for its error."""
+    header, main = tmp_path / "mine.cuh", tmp_path / "mine.cu"
+    header.write_text(HEADER)
+    main.write_text("void other() {}\n")
+    options = {"only": ["checked launch"], "sources": [header, main]}
+    assert not accusations(torch.relu, X, **options)
+    main.write_text("void twice(const float* x, float* y) { launch_twice(x, y, 3, 0); }\n")
+    assert any("checked" in it for it in accusations(torch.relu, X, **options))
