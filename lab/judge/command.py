@@ -5,7 +5,7 @@
     python -m lab judge layer_norm --signature
 
 It exits with 0 where all are accepted, 1 where one is not, 2 for wrong use, 3 where the judge
-itself failed.
+itself failed on one; the others are judged all the same.
 """
 
 from __future__ import annotations
@@ -58,20 +58,24 @@ def main(words: list[str]) -> int:
         return OK
 
     def one(file: str) -> Verdict:
-        return judge(
-            *(task, file),
-            seed=given.seed,
-            cases=given.cases,
-            seconds=given.seconds,
-            memory=given.memory << 20,
-        )
+        try:
+            return judge(
+                *(task, file),
+                seed=given.seed,
+                cases=given.cases,
+                seconds=given.seconds,
+                memory=given.memory << 20,
+            )
+        except Exception as error:  # of the judge: the others get their verdicts all the same
+            traceback.print_exc()
+            told = Verdict(task.op.name, Path(file).name, given.seed, verdict="failed", stage="-")
+            told.findings = [
+                {"stage": "-", "kind": "judge failed", "line": 0, "message": str(error)}
+            ]
+            return told
 
-    try:
-        with ThreadPoolExecutor(max(1, given.jobs)) as jobs:
-            verdicts = list(jobs.map(one, given.files))
-    except Exception:
-        traceback.print_exc()
-        return FAILED
+    with ThreadPoolExecutor(max(1, given.jobs)) as jobs:
+        verdicts = list(jobs.map(one, given.files))
     for it in verdicts if given.json else ():
         print(json.dumps(it.as_dict()))
     if not given.json:
@@ -80,6 +84,8 @@ def main(words: list[str]) -> int:
             print(_table(verdicts))
         if missing := Sandbox.here().missing:
             print(f"not enforced here: {'; '.join(missing)}")
+    if any(it.verdict == "failed" for it in verdicts):
+        return FAILED
     return OK if all(it.accepted for it in verdicts) else FOUND
 
 

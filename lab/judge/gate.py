@@ -25,37 +25,41 @@ _HEADERS_OF_TENSORS = re.compile(
     r"|ATen/(ATen|Tensor|Dispatch|ScalarType|AccumulateType|OpMathType|core/\w+"
     r"|cuda/(CUDAContext|CUDAContextLight|Exceptions)))(\.h|\.cuh)$"
 )
+# By kind: names that a kernel may have for something else, and count where they are called; names
+# that nobody has, and count where they stand; why.
 _CALLS = {
     "processes": (
-        "system popen fork vfork clone posix_spawn syscall execl execle execlp execv execve execvp"
-        " execvpe",
+        "system clone",
+        "popen fork vfork posix_spawn syscall execl execle execlp execv execve execvp execvpe",
         "it starts a process",
     ),
-    "libraries": ("dlopen dlsym dladdr dl_iterate_phdr", "it looks into libraries"),
+    "libraries": ("", "dlopen dlsym dladdr dl_iterate_phdr", "it looks into libraries"),
     "files": (
-        "open openat fopen freopen read write pread pwrite mmap mprotect munmap ptrace socket"
-        " connect send recv process_vm_readv process_vm_writev dup2"
-        " dup3 pipe2 fcntl fileno fdopen",
+        "open read write connect send recv",
+        "openat fopen freopen pread pwrite mmap mprotect munmap ptrace socket process_vm_readv"
+        " process_vm_writev dup2 dup3 pipe2 fcntl fileno fdopen",
         "it reaches for files, memory or network",
     ),
     "clocks": (
-        "clock clock_gettime gettimeofday time usleep sleep nanosleep clock64 rdtsc __rdtsc"
-        " __rdtscp _rdtsc __builtin_ia32_rdtsc __nanosleep __globaltimer",
+        "clock time sleep",
+        "clock_gettime gettimeofday usleep nanosleep clock64 rdtsc __rdtsc __rdtscp _rdtsc"
+        " __builtin_ia32_rdtsc __nanosleep __globaltimer",
         "it asks for the time: a submission may not tell rounds apart",
     ),
     "process control": (
-        "atexit signal sigaction setjmp longjmp raise kill exit _exit abort quick_exit"
-        " prctl seccomp",
+        "signal raise kill exit abort",
+        "atexit sigaction setjmp longjmp _exit _Exit quick_exit prctl seccomp",
         "it steers the process",
     ),
-    "environment": ("getenv setenv putenv secure_getenv", "it reads the environment"),
+    "environment": ("", "getenv setenv putenv secure_getenv", "it reads the environment"),
 }
 _NAMES = {
     "attributes": (r"__attribute__|\[\[\s*gnu\s*::|__declspec", "it may run code when loaded"),
     "clocks": (r"\bstd\s*::\s*chrono\b|%globaltimer|%clock", "it asks for the time"),
     "streams": (
         r"\bcudaEvent\w*|\bcudaStreamCreate\w*|\bcudaLaunchHostFunc\b|\bcudaStreamAddCallback\b"
-        r"|\bcudaStreamPerThread\b|\bcudaStreamLegacy\b|\bcudaGraph\w*",
+        r"|\bcudaStreamPerThread\b|\bcudaStreamLegacy\b|\bcudaGraph\w*"
+        r"|\bcu(?:Stream|Event|Graph|Launch)\w+",
         "a stream, an event or a graph of its own",
     ),
     "memory": (
@@ -68,6 +72,16 @@ _NAMES = {
         "it steers the process",
     ),
     "environment": (r"\benviron\b", "it reads the environment"),
+    "libraries": (
+        r"\bcuda?Get(?:DriverEntryPoint|ProcAddress|ExportTable|FuncBySymbol)\w*"
+        r"|\bcu(?:da)?(?:Module|Library)(?:Load|Get)\w*",
+        "it looks into libraries",
+    ),
+    "checker": (
+        r"\b(?:SIMULATOR|PLAYGROUND)\w*|\b__SANITIZE_\w+|\b__has_feature\b"
+        r"|\b__(?:TIME|DATE|TIMESTAMP)__",
+        "it tells one build from another, as the checker's",
+    ),
     "memory of the process": (
         r"\b_IO_list_all\b|\b__builtin_(?:frame|return)_address\b|/proc/",
         "it looks for memory that it was not given",
@@ -79,8 +93,9 @@ _NAMES = {
         "a submission is CUDA C++ alone; an op of it has tensors, and no other ops",
     ),
     "directives": (
-        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed)|\.incbin|\b_Pragma\b",
-        "it reads or loads something",
+        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed|line\b|\d)|\.incbin"
+        r"|\b_Pragma\b",
+        "it reads or loads something, or names other lines than its own",
     ),
 }
 # The rule "PyTorch" for an op that takes at::Tensor: these names call no op.
@@ -94,27 +109,45 @@ _WITH_TENSORS = (
     "it may take tensors apart, and call no op of PyTorch's",
 )
 _RULES = [
-    (rf"\b(?:{'|'.join(names.split())})\s*\(", kind, why) for kind, (names, why) in _CALLS.items()
+    (rf"\b(?:{'|'.join(called.split())})\s*\(", kind, why)
+    for kind, (called, _, why) in _CALLS.items()
+    if called
+]
+_RULES += [
+    (rf"\b(?:{'|'.join(named.split())})\b", kind, why) for kind, (_, named, why) in _CALLS.items()
 ]
 _RULES += [(pattern, kind, why) for kind, (pattern, why) in _NAMES.items()]
 _STATIC = re.compile(
-    r"^[ \t]*(?:(?:static|thread_local|inline)\s+)+"
-    r"(?!(?:__device__|__global__|__host__|constexpr|const|inline|__forceinline__)\b)"
-    r"[^\n(){};=]*(?:=[^;]*)?;",
+    r"(?:^|(?<=[{};)]))[ \t]*(?:(?:static|thread_local|inline)\s+)+"
+    r"(?!(?:__device__|__global__|__host__|inline|__forceinline__)\b)"
+    r"[^(){};=]*(?:(?:=|\{)[^;]*)?;"
+    r"|\bmutable\s+\w[^;(){}]*;",
     re.M,
 )
+_NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace\b[\w\s:]*$")
 _DECLARES = re.compile(
     r"(?:using|typedef|namespace|template|struct|class|enum|extern|static_assert)\b"
 )
-_HOST_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"([^\"]*)")
-_X86 = re.compile(r"\b(?:syscall|sysenter|rdtsc|rdtscp|cpuid|int\s+\$?0x80|svc)\b")
+_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b[\s\w]*\(")
+# Of PTX nothing looks so: instructions, registers, numbers and bytes of a processor.
+_X86 = re.compile(
+    r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|jmp|push|pop|lea)\b|\$(?:0x)?\d+"
+    r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
+    r"|\.(?:byte|word|short|int|long|quad|octa|asci[iz]|string|section|globl|text|data)\b"
+)
+# C++'s own headers wait by system calls, and end a process by abort().
+_OF_THE_SYSTEM = [
+    name
+    for called, named, _ in _CALLS.values()
+    for name in f"{called} {named}".split()
+    if name not in ("syscall", "abort")
+]
 # What an op has no use for. PyTorch's headers bring in much of the C++ library, which may be linked
 # into it, so that what it needs cannot be listed; but PyTorch's own ops are none of it.
 _NOT_OF_OPS = re.compile(
     r"^((aoti_)?torch_(call_\w+|\w*(aten_|cpu_|dispatcher|cuda_(?!stream)|get_current_\w*handle)\w*)"
     r"|Py[A-Z_]\w*|(at|c10|torch)::.*|std::(thread|basic_\w?fstream|chrono|filesystem)\b.*"
-    rf"|{'|'.join(_CALLS['processes'][0].replace('syscall', '').split())}"
-    r"|dlopen|dlsym|socket|connect|ptrace|process_vm_\w+|mprotect|prctl|dup2|pipe2?)$"
+    rf"|(__wrap_)?({'|'.join(_OF_THE_SYSTEM)}|pipe))$"
 )
 # What a library of kernels needs from elsewhere.
 _IMPORTS = re.compile(
@@ -164,10 +197,12 @@ def source(path: Path) -> list[dict]:
             pattern, why = _WITH_TENSORS
         whole = code if kind in ("clocks", "directives", "memory of the process") else blank
         for hit in re.finditer(pattern, whole, re.M):
+            if _is_own(hit[0], blank):
+                continue
             found.append(_finding(kind, text, hit.start(), f"{hit[0].strip()}: {why}"))
-        if not any(it["kind"] == kind for it in found) and re.search(
-            pattern, jitload.blank(joined), re.M
-        ):
+        whole = jitload.blank(joined)
+        hits = (it for it in re.finditer(pattern, whole, re.M) if not _is_own(it[0], whole))
+        if not any(it["kind"] == kind for it in found) and any(hits):
             found.append(_finding(kind, text, 0, f"{why}, behind a continued line"))
     for hit in re.finditer(r"^\s*#\s*include\s*(?:[<\"]([^>\"]*)[>\"])?(.*)$", code, re.M):
         known = hit[1] is not None and (
@@ -186,14 +221,16 @@ def source(path: Path) -> list[dict]:
             )
     if hit := re.search(r"##|%:%:", blank):
         found.append(_finding("names", text, hit.start(), "## makes names that cannot be read"))
-    for hit in _HOST_ASM.finditer(code):
-        if x86 := _X86.search(hit[1]):
+    for hit in _ASM.finditer(blank):
+        if x86 := _X86.search(code[hit.end() : jitload.closing(blank, hit.end() - 1)]):
             found.append(
                 _finding("assembly", text, hit.start(), f"assembly for the host: {x86[0]}")
             )
     if hit := re.search(r"\)\s*(?:asm|__asm__|__asm)\s*\(", blank):
         found.append(_finding("names", text, hit.start(), "a function by another one's name"))
     for hit in _STATIC.finditer(blank):
+        if _is_fixed(hit[0].partition("=")[0]):
+            continue
         found.append(
             _finding(
                 "state",
@@ -206,11 +243,22 @@ def source(path: Path) -> list[dict]:
     return sorted(found, key=lambda it: it["line"])
 
 
+def _is_own(call: str, blank: str) -> bool:
+    """Whether a call is of a function that the source defines: many have a read() or a write()."""
+    name = re.match(r"(\w+)\s*\($", call)
+    head = rf"\b{name[1]}\s*\([^;{{}}]*\)\s*(?:const\s*)?\{{" if name else "(?!)"
+    return bool(re.search(head, blank))
+
+
 def _globals(text: str, blank: str) -> list[dict]:
     """Variables of the host or of the device outside of every function, that are not const."""
     found, depth, begin = [], 0, 0
     for i, letter in enumerate(blank):
-        if letter in "{}":
+        if letter == "{" and depth == 0 and _NAMESPACE.search(blank[begin:i]):
+            begin = i + 1  # what is in it is outside of functions, too
+        elif letter == "}" and depth == 0:
+            begin = i + 1
+        elif letter in "{}":
             depth += 1 if letter == "{" else -1
             begin = i + 1 if depth == 0 else begin
         elif letter == ";" and depth == 0:
@@ -220,12 +268,17 @@ def _globals(text: str, blank: str) -> list[dict]:
             words = " ".join(said.split())
             if not words or "(" in words.partition("=")[0]:
                 continue
-            left, _, right = words.partition("=")
-            fixed = re.search(r"\b(?:const|constexpr|__constant__)\b", left)
-            if _DECLARES.match(words) or (fixed and "(" not in right):
+            if _DECLARES.match(words) or _is_fixed(words.partition("=")[0]):
                 continue
             found.append(_finding("state", text, at, f"{words[:60]}: kept from call to call"))
     return found
+
+
+def _is_fixed(declared: str) -> bool:
+    """Whether a variable cannot change: it is const itself, and not what it points to."""
+    if re.search(r"\b(?:constexpr|__constant__)\b", declared):
+        return True
+    return bool(re.search(r"\bconst\b", declared[declared.rfind("*") + 1 :]))
 
 
 def _finding(kind: str, text: str, at: int, message: str) -> dict:

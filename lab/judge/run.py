@@ -35,6 +35,7 @@ CASES = 24
 SECONDS = 20.0  # of one call; of a build and of a check BUILDS
 BUILDS = 180.0
 MEMORY = 4 << 30  # bytes
+HOSTS = 2  # times less than its tensors no kernel of a task fetches
 CUDA = 4 << 30  # that CUDA holds itself, besides
 _GPU = threading.Lock()  # times are taken one after another
 ACCEPTED, REJECTED = "accepted", "rejected"
@@ -46,12 +47,13 @@ TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
 class Verdict:
     """What the judge says of a submission.
 
-    verdict: "accepted" or "rejected". stage: the last that it came to: gate, build, right, safe,
-    fast or done. findings: each with its stage, kind, line (0 for none) and message. notes: the
-    same of what is worth knowing. cases: calls that were right. error: the largest, in halves of
-    what is allowed. traffic: bytes that a call fetches, and the floor: each byte of inputs and
-    outputs once. time: of one call in seconds, with its "clock", the reference's and the floor's;
-    where there is no GPU the clock is "predicted", with an interval.
+    verdict: "accepted" or "rejected"; the command says "failed" where the judge itself did. stage:
+    the last that it came to: gate, build, right, safe, fast or done. findings: each with its stage,
+    kind, line (0 for none) and message. notes: the same of what is worth knowing. cases: calls that
+    were right. error: the largest, in halves of what is allowed. traffic: bytes that a call
+    fetches, and the floor: each byte of inputs and outputs once. time: of one call in seconds, with
+    its "clock", the reference's and the floor's; where there is no GPU the clock is "predicted",
+    with an interval.
     """
 
     task: str
@@ -251,6 +253,8 @@ class _Work:
             for number, (sizes, value_seed) in enumerate(self.task.cases(seed, cases)):
                 self._answer(pipe, sizes, dtype, value_seed, offset=number % 3 == 2)
                 self.told.cases += 1
+            # The call that is predicted has to be right, too: it is larger than the others.
+            self._answer(pipe, self._large(), dtype, seed, offset=False)
         finally:
             end(process)
 
@@ -311,11 +315,16 @@ class _Work:
         """What follows the tensors in a call: an op knows the sizes from its tensors."""
         return [] if self.is_op else self.task.sizes_of(sizes)
 
+    def _large(self) -> dict[str, int]:
+        """Sizes of the call that is predicted."""
+        sizes = speed.sizes_for(self.task, speed.PREDICTED)
+        return {n: v for n, v in sizes.items() if n in self.task.letters}
+
     # ---- safe, and what it moves
 
     def _safe(self, source: Path, dtype: torch.dtype, seed: int) -> None:
         calls = []
-        large = speed.sizes_for(self.task, speed.PREDICTED)
+        large = self._large()
         small = ({"rows": r, "cols": c} for r, c in ((1, 1), (5, 33), (3, 1025), (64, 128)))
         for sizes in (*small, large):
             sizes = {n: v for n, v in sizes.items() if n in self.task.letters}
@@ -340,11 +349,22 @@ class _Work:
         self.told.traffic = [
             it | {"floor": call["floor"]} for it, call in zip(said["traffic"], small, strict=True)
         ]
+        self._by_kernels()
         if it := said["predicted"]:
             floor = speed.Floor.of(self.task, large, dtype)
             gpu = speed.gpus.load(it["gpu"])
             least = floor.seconds(gpu, gpu.copy_gb_per_s, dtype)
             self.told.time = {"clock": "predicted", **it, "sizes": large, "floor": least}
+
+    def _by_kernels(self) -> None:
+        """Kernels touch most of what a call reads and writes: else the host has done the work."""
+        for it in self.told.traffic:
+            if it["fetched"] < it["floor"] / HOSTS:
+                message = (
+                    f"its kernels fetch {it['fetched']} bytes; inputs and outputs have"
+                    f" {it['floor']}: what they leave out is computed elsewhere"
+                )
+                raise _Rejected([_finding("safe", "by the host", message)])
 
     # ---- fast, on a GPU
 

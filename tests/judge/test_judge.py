@@ -22,7 +22,8 @@ WRONG = {
     *("zeros", "nothing", "inputs_returned", "part_of_the_rows", "neighbours_copied"),
     *("fewer_digits", "answer_in_memory", "input_changed", "out_of_bounds", "race_with_luck"),
     *("endless", "default_stream", "infinity_dropped", "op_found_by_its_argument"),
-    "op_of_pytorchs_by_method",  # the library tells
+    *("op_of_pytorchs_by_method", "op_writes_by_type"),  # the library tells
+    *("host_computes", "large_call_in_part"),
 }
 # With the gate off, one of each kind of behaviour is judged. The others differ from these by what
 # they reach for, and not by their answers, or are those above; all were judged so, and refused.
@@ -53,6 +54,27 @@ def test_the_gate_names_what_an_exploit_does(tmp_path, name):
     assert all(it["line"] >= 1 for it in found)
     verdict = judge("square", tmp_path / f"{name}.cu")
     assert (verdict.verdict, verdict.stage) == ("rejected", "gate")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "__device__ float read(const float* x, int i) { return x[i]; }\n"
+        "__device__ float again(const float* x) { return read(x, 0); }\n",
+        "constexpr int64_t kMost = int64_t(1) << 26;\nconst int kHalf = int(kMost) / 2;\n",
+        "static const float kOnes[2] = {1, 1};\n"
+        "namespace mine {\nconst float* const kNone = 0;\n}\n",
+        '__device__ int lane() { int i; asm("mov.u32 %0, %%laneid;" : "=r"(i)); return i; }\n'
+        "__device__ void keep(const float* x) {"
+        ' asm volatile("prefetch.global.L2 [%0];" :: "l"(x)); }\n',
+        "struct Tile { static constexpr int kRows = 4; int rows; };\n"
+        "template <class T> static T twice(T x) { return x + x; }\n"
+        "static int three() { return 3; }\n",
+    ],
+    ids=["read", "constants", "tables", "ptx", "structs"],
+)
+def test_the_gate_lets_ordinary_code_pass(tmp_path, before):
+    assert gate.source(written(tmp_path, "mine", submission(before=before))) == []
 
 
 @pytest.mark.parametrize(
@@ -110,6 +132,16 @@ def test_one_that_is_right_and_two_that_are_not(tmp_path):
     assert plain.time["clock"] == "predicted" or torch.cuda.is_available()
     assert plain.time["floor"] < plain.time["seconds"] < 1e-3
     assert plain.sandbox["kind"] == Sandbox.here().kind
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "kind"),
+    [("host_computes", "safe", "by the host"), ("large_call_in_part", "right", "wrong")],
+)
+def test_work_that_is_left_out(tmp_path, name, stage, kind):
+    (found,) = judged(tmp_path, {name: EXPLOITS[name]}).values()
+    assert (found.verdict, found.stage) == ("rejected", stage), str(found)
+    assert found.findings[0]["kind"] == kind
 
 
 @pytest.mark.slow
@@ -217,10 +249,14 @@ def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
 
 @confined
 def test_a_sandbox_that_does_not_start_is_no_verdict(tmp_path, monkeypatch, capsys):
-    """It is the judge's failure, with an exit status of its own."""
+    """It is the judge's failure, with an exit status of its own; others get their verdicts."""
     monkeypatch.setattr("lab.judge.sandbox.SYSTEM", ())
     monkeypatch.setattr(
         Sandbox, "command", lambda self, words, *more: ["bwrap", "--ro-bind", "none", "/x", *words]
     )
-    assert main(["square", str(written(tmp_path, "plain", CONTROLS["plain"]))]) == 3
-    assert "the sandbox did not start" in capsys.readouterr().err
+    files = [str(written(tmp_path, n, (CONTROLS | EXPLOITS)[n])) for n in ("plain", "fork")]
+    assert main(["square", *files, "--json"]) == 3
+    said = capsys.readouterr()
+    assert "the sandbox did not start" in said.err
+    verdicts = [json.loads(it)["verdict"] for it in said.out.splitlines()]
+    assert verdicts == ["failed", "rejected"]
