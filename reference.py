@@ -555,7 +555,7 @@ def quantize_nvfp4(x: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tens
         scale = (largest / (448 * 6)).clamp(min=2.0**-126)
     blocks = x.float().reshape(x.shape[:-1].numel(), x.shape[-1] // 16, 16)
     largest = blocks.abs().amax(-1, keepdim=True)
-    scales = (largest / (6 * scale)).clamp(max=448)
+    scales = (largest / (6 * scale)).clamp(-448, 448)
     scales = scales.masked_fill(~largest.isfinite(), torch.nan).to(torch.float8_e4m3fn)
     product = scales.float() * scale
     factor = (1 / product).clamp(max=torch.finfo(torch.float32).max)

@@ -42,7 +42,8 @@ def transposed(t: Tensor) -> Tensor:
 
 def strided(t: Tensor) -> Tensor:
     """Every second element of a larger tensor."""
-    return torch.stack((t, -t if t.is_floating_point() else t), -1)[..., 0]
+    other = -t if t.is_floating_point() and t.itemsize > 1 else t
+    return torch.stack((t, other), -1)[..., 0]
 
 
 def sliced(t: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ def expanded(t: Tensor) -> Tensor:
 
 def zero_strided(t: Tensor) -> Tensor:
     """One element for all."""
-    return t.reshape(-1)[:1].expand(t.numel()).view(-1)[:1].expand(t.shape) if t.numel() else t
+    return t.reshape(-1)[:1].expand(t.shape) if t.numel() and t.dim() else t
 
 
 def overlapping(t: Tensor) -> Tensor:

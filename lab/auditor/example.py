@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -273,15 +274,33 @@ class Example:
         call = self.call.with_leaves(leaves)
         if not check:
             return call
-        for attempt in (call, self._with_numbers(call, sizes)):
-            try:
-                # PyTorch's fused attention on the CPU does not compare the lengths of k and v.
-                with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        both = (call, self._with_numbers(call, sizes))
+        return next((it for it in both if self.takes(it)), None)
+
+    def takes(self, call: Call) -> bool:
+        """Whether the reference takes a call. What may be an index is tried on the CPU first: one
+        that is too large is an exception there, and on a GPU ends all that the process does."""
+        attempts = [call]
+        floats = call.floats
+        if any(call.leaves[i].is_cuda and i not in floats for i in call.tensors) and self._on_cpu:
+            attempts.insert(0, call.mapped(Tensor.cpu))
+        try:
+            # PyTorch's fused attention on the CPU does not compare the lengths of k and v.
+            with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+                for attempt in attempts:
                     attempt.cloned().run(self.reference)
-            except Exception:
-                continue
-            return attempt
-        return None
+        except Exception:
+            return False
+        return True
+
+    @cached_property
+    def _on_cpu(self) -> bool:
+        try:
+            with torch.no_grad():
+                self.call.mapped(Tensor.cpu).cloned().run(self.reference)
+        except Exception:
+            return False
+        return True
 
     def _tensor(
         self,
@@ -330,7 +349,10 @@ class Example:
             drawn = drawn.abs()
             if bool((values <= 1).all()):
                 drawn = drawn % 1.0
-        return (drawn * scale + offset).to(dtype).to(like.device)
+        drawn = drawn * scale + offset
+        if dtype.itemsize == 1:  # beyond its largest number there is only NaN
+            drawn = drawn.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
+        return drawn.to(dtype).to(like.device)
 
     def _with_numbers(self, call: Call, sizes: dict[str, int]) -> Call:
         """With the new size for each whole number among the arguments that is one of its."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -64,9 +65,24 @@ class Watched:
             self.mark.write_text(name)
         try:
             yield
+        except Exception:
+            if gpu_is_lost():
+                os._exit(1)  # the mark stays: the process that follows does without such a call
+            raise
         finally:
             if not before:
                 self.mark.unlink(missing_ok=True)
+
+
+def gpu_is_lost() -> bool:
+    """Whether a kernel's fault has ended all that this process can do on its GPU."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def named(outputs: list[Tensor]) -> Results:
@@ -235,7 +251,7 @@ def within_sums(found: Judgement, truth: Tensor, moved: Tensor) -> Judgement:
     if moved.shape != truth.shape:
         return found
     off = (computable(moved).double() - computable(truth).double()).abs()
-    return replace(found, allowed=max(found.allowed, _largest(off) / WRONG))
+    return replace(found, allowed=max(found.allowed, largest_of(off) / WRONG))
 
 
 def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Tensor]) -> Judgement:
@@ -246,14 +262,15 @@ def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Ten
     """
     results = [y for name, y in truth.items() if name.startswith("output")]
     floats = [computable(y).double() for y in results if y.is_floating_point()]
-    largest = _largest(computable(x).double())
+    largest = largest_of(computable(x).double())
     given = [computable(g).double() for g in arriving]
-    made = sum(_largest(y) * _largest(g) for y, g in zip(floats, given, strict=False))
+    made = sum(largest_of(y) * largest_of(g) for y, g in zip(floats, given, strict=False))
     eps = torch.finfo(x.dtype).eps
     return replace(found, allowed=max(found.allowed, eps * made / largest if largest else 0.0))
 
 
-def _largest(t: Tensor) -> float:
+def largest_of(t: Tensor) -> float:
+    """Of the sizes of its finite elements; 0 where there are none."""
     finite = t[t.isfinite()]
     return finite.abs().max().item() if finite.numel() else 0.0
 
@@ -298,7 +315,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
     rough = torch.finfo(a.dtype).eps ** 0.5
     a, b = computable(a), computable(b)
     a, b = a.nan_to_num().double(), b.nan_to_num().double()
-    slack = rough * float(b.abs().max()) if b.numel() else 0.0
+    slack = rough * largest_of(b)
     return torch.allclose(a, b, rtol=rough, atol=slack)
 
 

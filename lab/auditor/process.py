@@ -19,12 +19,13 @@ import cloudpickle
 import torch
 
 import jitload
-from lab.auditor.judging import Watched
+from lab.auditor.judging import Watched, gpu_is_lost
 from lab.auditor.report import NOT_RUN, Row
 from lab.auditor.rows import dumped, ended, subject, tried
 from lab.auditor.traps import TRAPS
 from lab.checker.trial import signal_words
 
+LOST = 70  # the status of a process whose GPU does nothing more after a kernel's fault
 START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
 BUILDS = 240.0  # that the first trap may take longer, and those that the checker compiles for
 
@@ -68,7 +69,7 @@ def run_apart(
                 owns += [note] if note not in owns else []
                 if crashes <= 6:
                     continue
-            running = (folder / "running").read_text() if (folder / "running").exists() else ""
+            running, _ = _running(folder)
             if running in by_key and running not in rows:
                 rows[running] = ended(by_key[running], how)
                 crashes += 1
@@ -100,10 +101,8 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
             waiting = (folder / "keys").read_text().splitlines()
             while child.poll() is None:
                 time.sleep(0.02)
-                now = time.time()
-                running = folder / "running"
-                begun = running.stat().st_mtime if running.exists() else None
-                key = running.read_text() if begun else ""
+                now = time.monotonic()
+                key, begun = _running(folder)
                 while key in waiting:
                     step(waiting.pop(0))
                 first = not (folder / "rows").stat().st_size
@@ -117,6 +116,8 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
                 for key in waiting:
                     step(key)
                 return ""
+            if child.returncode == LOST:
+                return "after a kernel's fault the GPU does nothing more in its process"
             if child.returncode < 0:
                 return f"it ended the process: {signal_words(-child.returncode)}"
             return f"it ended the process with status {child.returncode}"
@@ -124,6 +125,21 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+def _running(folder: Path) -> tuple[str, float | None]:
+    """The trap that is tried, and since when on the clock that all processes share."""
+    try:
+        key, began = (folder / "running").read_text().split("\t")
+    except (OSError, ValueError):
+        return "", None
+    return key, float(began)
+
+
+def _runs(folder: Path, key: str) -> None:
+    """Written whole: one that is read half would have another trap's limit of time."""
+    (folder / "running.part").write_text(f"{key}\t{time.monotonic()}")
+    (folder / "running.part").replace(folder / "running")
 
 
 def _tail(folder: Path) -> str:
@@ -148,10 +164,12 @@ def main(folder: Path) -> None:
     by_key = {it.key: it for it in TRAPS}
     with (folder / "rows").open("a") as rows:
         for key in (folder / "keys").read_text().splitlines():
-            (folder / "running").write_text(key)
+            _runs(folder, key)
             for row in tried(made, [by_key[key]]):
                 rows.write(f"{key}\t{dumped(row)}\n")
                 rows.flush()
+            if gpu_is_lost():  # no row after this one would be the op's
+                os._exit(LOST)
     # Whole, or not at all: from here on it may be killed for the time that the last trap took.
     (folder / "notes.part").write_text(json.dumps(made.notes))
     (folder / "notes.part").replace(folder / "notes")

@@ -404,3 +404,17 @@ def test_a_launcher_of_a_header_that_the_op_leaves_out(tmp_path):
     assert not accusations(torch.relu, X, **options)
     main.write_text("void twice(const float* x, float* y) { launch_twice(x, y, 3, 0); }\n")
     assert any("checked" in it for it in accusations(torch.relu, X, **options))
+
+
+def test_floats_of_one_byte_are_drawn_as_numbers():
+    """Beyond their largest one there is only NaN, which would judge nothing."""
+    x = (drawn(6, 8) * 200).clamp(-448, 448).to(torch.float8_e4m3fn)
+    example = Example.of(Call.of(torch.clone, (x,), {}), torch.clone)
+    for seed in range(9):
+        (got,) = example.draw(seed=seed, scale=9.0).leaves
+        assert not got.float().isnan().any()
+    traps = ["subnormal", "strided", "zero strided", "autocast", "vmap"]
+    scale = torch.tensor(0.5)
+    options = {"only": traps, "isolated": False, "reference": lambda q, s: q.double() * s}
+    report = lab.audit(lambda q, s: q.float() * s, (x, scale), **options)
+    assert {report.row(it).verdict for it in traps} == {"ok"}, str(report)

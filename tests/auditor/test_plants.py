@@ -12,6 +12,7 @@ from planted_op import IN_KERNELS, Op, kernels, reference
 from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
 
 import lab
+from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE
 
 DICE = torch.Generator().manual_seed(3)
@@ -212,3 +213,40 @@ def test_a_crash_of_the_reference_is_no_trap_of_the_op():
 
 def _twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2
+
+
+def test_an_index_is_tried_on_the_cpu_first(monkeypatch):
+    """On a GPU one that is too large would end all that follows; here the meta device stands for
+    one."""
+    tried = []
+
+    def reference(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        tried.append(x.device.type)
+        return x[i]
+
+    call = Call.of(reference, (torch.ones(5, 2), torch.tensor([1, 4])), {})
+    example = Example.of(call, reference)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: t.device.type == "meta"))
+    tried.clear()
+    short = call.with_leaves([torch.ones(4, 2), call.leaves[1]])
+    assert not example.takes(short)
+    on_gpu = call.mapped(lambda t: t.to("meta"))
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda t: torch.zeros(t.shape, dtype=t.dtype))
+    tried.clear()
+    assert example.takes(on_gpu)
+    assert tried[-2:] == ["cpu", "meta"]
+
+
+def lost(x: torch.Tensor) -> torch.Tensor:
+    from lab.auditor import process
+
+    if x.numel() == 0:
+        process.gpu_is_lost = lambda: True
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    return x * 2
+
+
+def test_traps_after_a_fault_on_a_gpu_are_tried_in_another_process():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    report = lab.audit(lost, torch.ones(3, 4), reference=_twice, only=["error", "empty", "scales"])
+    assert [it.verdict for it in report.rows] == ["ok", FAIL, "ok"], str(report)
