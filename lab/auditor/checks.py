@@ -44,9 +44,10 @@ def _both(subject: Subject, arriving: list[Tensor]):
 
 def _calls(subject: Subject) -> list[Call]:
     example = subject.example
+    letters = list(example.sizes)
     drawn = [{}] if example.elements({}) <= MOST else []
-    for sizes in ((1, 1), (3, 33), (5, 129), (2, 1025)):
-        letters = list(example.sizes)
+    # More rows than a loop over them has threads; at last sizes that vectors of 16 bytes fit.
+    for sizes in ((1, 1), (3, 33), (130, 3), (5, 129), (2, 1025), (2, 64)):
         drawn.append({it: sizes[-1 if it == letters[-1] else 0] for it in letters})
     found = [
         example.draw(sizes, None, subject.seed + 101 + n, check=True)

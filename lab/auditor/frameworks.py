@@ -16,7 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lab.auditor import cases
 from lab.auditor.example import Call
-from lab.auditor.judging import alike, computable, largest_of, named, with_gradients
+from lab.auditor.judging import (
+    NoGradient,
+    alike,
+    computable,
+    largest_of,
+    named,
+    with_gradients,
+)
 from lab.auditor.subject import Found, NotRun, Refused, Subject
 
 PYTORCHS = ("aten", "prim", "prims", "profiler", "debugprims", "c10d", "inductor")
@@ -216,6 +223,74 @@ def _must_refuse(subject: Subject, call: Call, what: str) -> None:
         found.note = True
         raise
     raise Found(f"{what} is taken, which the reference refuses", call, note=True)
+
+
+def settings(subject: Subject) -> str:
+    """PyTorch's settings, and its dice, are after a call what they were before."""
+    call = _call(subject)
+    with _settings_back():
+        meant = _changed_by(subject.reference, subject, call)
+    with _settings_back(), subject.speaking(call):
+        changed = _changed_by(subject.function, subject, call)
+    if left := sorted(changed - meant):
+        raise Found(f"a call changes {', '.join(left)}", call)
+    return ""
+
+
+_SETTINGS = {
+    "torch.is_grad_enabled()": torch.is_grad_enabled,
+    "torch.get_default_dtype()": torch.get_default_dtype,
+    "torch.get_num_threads()": torch.get_num_threads,
+    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
+    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
+    "torch.is_autocast_enabled()": lambda: torch.is_autocast_enabled("cpu"),
+    "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+    "torch.cuda.current_device()": lambda: (
+        torch.cuda.is_initialized() and torch.cuda.current_device()
+    ),
+    "torch.cuda.current_stream()": lambda: (
+        torch.cuda.is_initialized() and torch.cuda.current_stream()
+    ),
+    "the random numbers that follow": lambda: _bytes(torch.random.get_rng_state()),
+    "the GPU's random numbers that follow": lambda: (
+        torch.cuda.is_initialized() and _bytes(torch.cuda.get_rng_state())
+    ),
+}
+
+
+def _bytes(state: Tensor) -> bytes:
+    return state.numpy().tobytes()
+
+
+def _changed_by(function: object, subject: Subject, call: Call) -> set[str]:
+    """The settings that a call, and its backward pass, leaves changed."""
+    before = {name: now() for name, now in _SETTINGS.items()}
+    call.cloned().run(function)
+    found = {name for name, now in _SETTINGS.items() if now() != before[name]}
+    torch.set_grad_enabled(True)
+    if subject.has_gradient:
+        grads = subject.arriving(call)
+        before = {name: now() for name, now in _SETTINGS.items()}
+        with contextlib.suppress(NoGradient):
+            with_gradients(function, call.cloned(), grads)
+        found |= {name for name, now in _SETTINGS.items() if now() != before[name]}
+    return found
+
+
+@contextlib.contextmanager
+def _settings_back():
+    """Leaves the settings that an op may change as they were."""
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def modes(subject: Subject) -> str:

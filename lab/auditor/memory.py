@@ -140,7 +140,19 @@ def not_aliased(subject: Subject) -> str:
     addresses = {y.untyped_storage().data_ptr() for y in outputs if y.numel()}
     if addresses & {y.untyped_storage().data_ptr() for y in later if y.numel()}:
         raise Found("two calls return the same memory", second)
+    if subject.has_gradient:
+        _gradients_of_their_own(subject, first, second)
     return ""
+
+
+def _gradients_of_their_own(subject: Subject, first: Call, second: Call) -> None:
+    """A second backward pass leaves the gradients of the first as they are."""
+    grads = subject.with_gradients(first, subject.arriving(first))
+    kept = {name: y.clone() for name, y in grads.items()}
+    subject.with_gradients(second, subject.arriving(second))
+    for name, y in grads.items():
+        if name.startswith("gradient") and not _same(y, kept[name]):
+            raise Found(f"a second backward pass writes into the {name} of the first", second)
 
 
 def _shared(outputs: list[Tensor], call: Call) -> set[tuple[int, str]]:
@@ -153,37 +165,54 @@ def _shared(outputs: list[Tensor], call: Call) -> set[tuple[int, str]]:
 
 
 def cached(subject: Subject) -> str:
-    """Other values at the same addresses, and the same tensor objects, give other results."""
+    """Other values at the same addresses, in the same tensor objects and in new ones, whose
+    versions are the old ones': other results."""
     call = subject.example.draw(seed=subject.seed + 51, check=True) or subject.example.call
-    for turn in range(3):
+    for turn in range(5):
         other = subject.example.draw(seed=subject.seed + 52 + turn, check=True)
         if other is None:
             raise NotRun("the reference refuses random values")
         with torch.no_grad():
             for i in call.tensors:
                 call.leaves[i].copy_(other.leaves[i])
-        with subject.speaking(call):
-            got = results(subject.function, call)
+        given = call.mapped(_again) if turn > 2 else call
+        with subject.speaking(given):
+            got = results(subject.function, given)
         for it in subject.judgements(other, got, []):
             if it.wrong:
                 raise Found(f"after a change of its inputs in place {it}", call)
     return ""
 
 
+def _again(t: Tensor) -> Tensor:
+    """Another tensor in the same memory, as a new one gets that of one that is gone."""
+    new = torch.empty(0, dtype=t.dtype, device=t.device)
+    return new.set_(t.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+
+
 def leaks(subject: Subject) -> str:
-    """A hundred calls leave nothing behind."""
+    """A hundred calls leave nothing behind, be their gradients asked for or not."""
     call = subject.example.call
+    recorded = call.mapped(lambda t: t.detach().requires_grad_(), call.floats)
+
+    def without() -> None:
+        subject.results(call)
+
+    def with_graph() -> None:
+        with subject.speaking(call):
+            recorded.run(subject.function)
 
     def living() -> int:
         gc.collect()
         return len(gc.get_objects())
 
-    subject.results(call)
-    before = living()
-    for _ in range(100):
-        subject.results(call)
-    if (more := living() - before) > 90:
-        raise Found(f"{more} objects are left of a hundred calls", call)
+    for once in (without, with_graph) if subject.has_gradient else (without,):
+        once()
+        before = living()
+        for _ in range(100):
+            once()
+        if (more := living() - before) > 90:
+            raise Found(f"{more} objects are left of a hundred calls", call)
     return ""
 
 

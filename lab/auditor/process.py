@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import cloudpickle
 import torch
@@ -43,7 +44,7 @@ def run_apart(
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="audit-") as name:
         folder = Path(name)
-        torch.save(request, folder / "request.pt", pickle_module=cloudpickle)
+        torch.save(request, folder / "request.pt", pickle_module=_PICKLE)
         crashes, owns = 0, []
         while missing := [key for key in keys if key not in rows]:
             (folder / "keys").write_text("\n".join(missing))
@@ -82,6 +83,22 @@ def run_apart(
                         key, Row(trap.section, trap.name, NOT_RUN, "it crashed too often")
                     )
     return [rows[key] for key in keys if key in rows], owns + notes
+
+
+class _Pickler(cloudpickle.Pickler):
+    """One that takes subclasses of torch.autograd.Function that a notebook defines.
+
+    Each has a class for its nodes, which is made anew with it.
+    """
+
+    def reducer_override(self, it: object) -> object:
+        if isinstance(it, type) and hasattr(it, "_forward_cls"):
+            return getattr, (it._forward_cls, "_backward_cls")
+        return super().reducer_override(it)
+
+
+_PICKLE = ModuleType("cloudpickle")
+_PICKLE.Pickler = _Pickler
 
 
 def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:

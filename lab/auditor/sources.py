@@ -25,6 +25,9 @@ _CHECKS = re.compile(
 )
 _DEFAULT = {"0", "NULL", "nullptr", "cudaStreamDefault", "cudaStreamLegacy", "cudaStreamPerThread"}
 _DEFAULT |= {"(cudaStream_t)0", "cudaStream_t(0)", "{}", "cudaStream_t{}", "cudaStream_t()"}
+# Calls of the runtime, and how many arguments one has with its stream, the last.
+_ON_A_STREAM = {"cudaMemcpyAsync": 5, "cudaMemsetAsync": 4}
+_ON_A_STREAM |= {"cudaLaunchKernel": 6, "cudaLaunchCooperativeKernel": 6}
 _DEVICE = re.compile(
     r"\bcudaSetDevice\s*\(\s*\d+\s*\)|\bkCUDA\s*,\s*\d+|\bset_index\s*\(\s*\d+|cuda:\d"
     r"|\bCUDAGuard\s+\w*\s*[({]\s*\d+\s*[)}]|\bgetDefaultCUDAStream\s*\(|\bset_device\s*\(\s*\d+"
@@ -46,6 +49,11 @@ _INDEX = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
     r"[^;]*\bthreadIdx\.\w\s*\+\s*blockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)"
 )
+# The product is unsigned, whatever it is assigned to.
+_PRODUCT = re.compile(
+    r"=\s*(?:threadIdx\.\w\s*\+\s*)?(?:blockIdx\.\w\s*\*\s*blockDim\.\w"
+    r"|blockDim\.\w\s*\*\s*blockIdx\.\w)\s*[+;]"
+)
 _WIDE = re.compile(
     r"\b(?:int64_t|size_t|long long|long|uint64_t|ptrdiff_t)\s*\("
     r"|\b(?:int64_t|size_t|long long|uint64_t)\b[^;]*$"
@@ -55,7 +63,7 @@ _LIMITED = re.compile(
 )
 _KEPT = re.compile(
     r"^\s*(?:static|thread_local)\s+(?!constexpr|const\b|inline|__)(?:thread_local\s+)?"
-    r"(?:at::|torch::|std::\w+<\s*(?:at::|torch::)?)?"
+    r"(?:at::|torch::|(?:std|c10|ska)::\w+<[^;()]*?(?=\bTensor\b)|std::\w+<\s*)?"
     r"(?:Tensor\b|optional<|(?:float|double|half|__half|int|char|void|unsigned\s+char)\s*\*)[^(]*;",
     re.M,
 )
@@ -132,10 +140,10 @@ def _without_stream(text: str) -> Iterator[tuple[int, str]]:
     for at, given in launches(text):
         if len(given) < 4 or re.sub(r"\s+", "", given[3]) in _DEFAULT:
             yield at, "a launch without a stream"
-    for call, count in (("cudaMemcpyAsync", 5), ("cudaMemsetAsync", 4)):
+    for call, count in _ON_A_STREAM.items():
         for found in re.finditer(rf"\b{call}\s*\(", text):
             given = split(_inside(text, found.end() - 1))
-            if len(given) < count or given[-1] in _DEFAULT:
+            if len(given) < count or re.sub(r"\s+", "", given[-1]) in _DEFAULT:
                 yield found.start(), f"{call} without a stream"
 
 
@@ -280,6 +288,13 @@ def overflow(subject: Subject) -> str:
                     line=f"{name}:{_line(text, found.start())}",
                     note=True,
                 )
+        for found in _PRODUCT.finditer(text):
+            raise Found(
+                "blockIdx times blockDim in 32 bits: it begins again at 2^32 threads, whatever it"
+                " is assigned to",
+                line=f"{name}:{_line(text, found.start())}",
+                note=True,
+            )
     return ""
 
 

@@ -151,6 +151,10 @@ PYTORCH = [
         *("PyTorch", "wrong inputs", frameworks.wrong_inputs),
         "Check sizes and types in the binding: TORCH_CHECK.",
     ),
+    Trap(
+        *("PyTorch", "settings", frameworks.settings),
+        "Put back what the call sets, and draw from a torch.Generator of its own.",
+    ),
     Trap("PyTorch", "inference mode", frameworks.modes, "Do not rely on versions of tensors."),
     Trap("PyTorch", "copies", frameworks.copies, "Keep no pointer in the object."),
     Trap("PyTorch", "threads", frameworks.threads, "Keep no buffer that calls share."),

@@ -161,6 +161,41 @@ IN_KERNELS: dict[str, tuple[list[tuple[str, str]], set[str]]] = {
         [("r < rows; r += blockDim.x", "r < rows && r < 64; r += blockDim.x")],
         {"shapes"},
     ),
+    "rows_of_16_bits": (
+        [("r < rows; r += blockDim.x", "r < (rows & 0xffff); r += blockDim.x")],
+        {"beyond a grid"},
+    ),
+    "race_of_many_rows": (
+        [
+            (
+                "part[threadIdx.x] = sum;\n    __syncthreads();",
+                "part[threadIdx.x] = sum;\n    if (rows <= 64) __syncthreads();",
+            )
+        ],
+        {"races"},
+    ),
+    "weights_in_vectors": (
+        [
+            (
+                "float v = x[i] * w[i % cols] * scale;",
+                "float4 four = {};\n"
+                "        if (cols % 4 == 0) four = ((const float4*)w)[i % cols / 4];\n"
+                "        float v = x[i] * (cols % 4 ? w[i % cols] : (&four.x)[i % 4]) * scale;",
+            )
+        ],
+        {"misaligned"},
+    ),
+    "nan_of_weights_dropped": (
+        [("float v = x[i] * w[i % cols] *", "float v = x[i] * fmaxf(w[i % cols], -3e38f) *")],
+        {"special values"},
+    ),
+    "gradient_overflows": (
+        [
+            ("sum += g[r * cols + c] * x", "sum += g[r * cols + c] * 1e35f * x"),
+            ("dw[c] = part[0] * scale", "dw[c] = part[0] / 1e35f * scale"),
+        ],
+        {"scales"},
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import ClassVar
 
@@ -215,6 +216,87 @@ class Alias(Op):
         return x.view(x.shape) if (x == y).all() else x.copy_(y).view(x.shape)
 
 
+class LeakingInTraining(Op):
+    """Only calls that are recorded leave their inputs behind."""
+
+    everything: ClassVar[list] = []
+
+    def keep(self, ctx, x, w):
+        super().keep(ctx, x, w)
+        if any(ctx.needs_input_grad):
+            self.everything.append((x, w))
+
+
+class GradientsKept(Op):
+    """Gradients in buffers that the next backward pass writes to."""
+
+    buffers: ClassVar[dict] = {}
+
+    def backward(self, g, x, w, scale):
+        found = super().backward(g, x, w, scale)
+        kept = self.buffers.setdefault(x.shape, tuple(torch.empty_like(it) for it in found))
+        return tuple(a.copy_(b) for a, b in zip(kept, found, strict=True))
+
+
+class CachedByVersion(Op):
+    """By address and version: a tensor in the place of one that is gone has both."""
+
+    known: ClassVar[dict] = {}
+
+    def forward(self, x, w, scale):
+        key = x.data_ptr(), x._version, x.shape, scale
+        if key not in self.known:
+            self.known[key] = super().forward(x, w, scale)
+        return self.known[key].clone()
+
+
+class NeedsSwapped(Op):
+    def gradients(self, ctx, g, dx, dw):
+        return dx if ctx.needs_input_grad[1] else None, dw if ctx.needs_input_grad[0] else None
+
+
+class SavedDetached(Op):
+    """What is saved shares memory with the input, and no version."""
+
+    def keep(self, ctx, x, w):
+        ctx.save_for_backward(x.data, w.data)
+
+
+class OfOneThread(Op):
+    """Set up for the thread that imported it."""
+
+    def __init__(self, kernel, name="right"):
+        super().__init__(kernel, name)
+        self.local = threading.local()
+        self.local.stream = 0
+
+    def forward(self, x, w, scale):
+        _ = self.local.stream
+        return super().forward(x, w, scale)
+
+
+class GradModeLeft(Op):
+    """It turns recording off, and not on again."""
+
+    def forward(self, x, w, scale):
+        y = super().forward(x, w, scale)
+        torch.set_grad_enabled(False)
+        return y
+
+    def __call__(self, x, w, scale=0.5):
+        y = super().__call__(x, w, scale)
+        torch.set_grad_enabled(False)
+        return y
+
+
+class DiceTaken(Op):
+    """It draws from PyTorch's own generator, and moves every later draw of the program."""
+
+    def forward(self, x, w, scale):
+        torch.rand(1)
+        return super().forward(x, w, scale)
+
+
 # The rows of which one has to find it.
 IN_PYTHON = {
     NoContiguous: {"transposed", "strided", "expanded"},
@@ -239,6 +321,14 @@ IN_PYTHON = {
     Unchecked: {"wrong inputs"},
     InFloat32: {"error", "gradcheck"},
     Alias: {"outputs of their own", "inputs unwritten"},
+    LeakingInTraining: {"nothing leaks"},
+    GradientsKept: {"outputs of their own", "backward twice"},
+    CachedByVersion: {"nothing cached"},
+    NeedsSwapped: {"needs_input_grad"},
+    SavedDetached: {"saved tensors"},
+    OfOneThread: {"threads"},
+    GradModeLeft: {"inference mode", "settings"},
+    DiceTaken: {"settings"},
 }
 
 SOURCE = """\
@@ -286,6 +376,28 @@ IN_SOURCE = {
         "const int64_t i = int64_t(blockIdx.x)",
         "int i = blockIdx.x",
         "2^31 elements",
+    ),
+    "launched by the runtime": (
+        "    twice<float><<<",
+        "    void* all[] = {&n};\n    cudaLaunchKernel((void*)twice<float>, 1, 256, all, 0, 0);\n"
+        "    twice<float><<<",
+        "stream",
+    ),
+    "numel as unsigned": ("const int64_t n = x", "const unsigned n = x", "2^31 elements"),
+    "the product of an index in 32 bits": (
+        "const int64_t i = int64_t(blockIdx.x)",
+        "const int64_t i = blockIdx.x",
+        "2^31 elements",
+    ),
+    "a map of tensors": (
+        "auto stream",
+        "static std::unordered_map<int, torch::Tensor> kept;\n    auto stream",
+        "nothing kept",
+    ),
+    "a stream is waited for": (
+        "    return y;",
+        "    C10_CUDA_CHECK(cudaStreamSynchronize(stream));\n    return y;",
+        "no waiting",
     ),
     "a static tensor": (
         "auto stream",

@@ -250,3 +250,21 @@ def test_traps_after_a_fault_on_a_gpu_are_tried_in_another_process():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     report = lab.audit(lost, torch.ones(3, 4), reference=_twice, only=["error", "empty", "scales"])
     assert [it.verdict for it in report.rows] == ["ok", FAIL, "ok"], str(report)
+
+
+def test_a_function_of_a_notebook_is_sent_to_another_process():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    options = {"reference": _twice, "only": ["error", "gradients"]}
+    report = lab.audit(Twice.apply, torch.ones(3, 4), **options)
+    assert not report.notes
+    assert [it.verdict for it in report.rows] == ["ok", "ok"], str(report)
