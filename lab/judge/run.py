@@ -27,7 +27,7 @@ import jitload
 from lab.auditor.judging import judged
 from lab.judge import gate, speed
 from lab.judge.pipe import Pipe
-from lab.judge.sandbox import Limit, Sandbox, end
+from lab.judge.sandbox import SAY, Limit, Sandbox, end
 from lab.judge.task import Task
 
 ENTRY = "launch"
@@ -238,7 +238,7 @@ class _Work:
 
     def _errors(self) -> str:
         lines = (self.folder / "errors").read_text(errors="replace").strip().splitlines()
-        if lines and lines[-1].startswith("bwrap: "):
+        if lines and lines[-1].startswith(SAY):
             raise RuntimeError(f"the sandbox did not start: {lines[-1]}")
         return lines[-1][:300] if lines else ""
 

@@ -1,7 +1,8 @@
 """A process that has neither network nor other files than its own, with limits.
 
-bubblewrap gives it namespaces of its own. Where that is not installed, or may not make any, limits
-of time, memory and size of files are all there is, and `Sandbox.missing` says so.
+bubblewrap gives it namespaces of its own, or util-linux' unshare where that is not installed. Where
+neither may make any, limits of time, memory and size of files are all there is, and
+`Sandbox.missing` says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +38,36 @@ KEPT = ("PATH", "LANG", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH", "TORCH_CUDA_ARCH_
 KEPT += ("CUDA_VISIBLE_DEVICES",)
 
 
+# Run by a shell in namespaces of its own: ROOT FOLDER FOLDER-TO-READ... -- WORDS. The new root has
+# what is bound into it, and who runs there has no capability to leave it.
+_NEW_ROOT = """
+set -e
+root=$1 own=$2
+shift 2
+mount -t tmpfs -o size=256m none "$root"
+bind() {
+    if [ -d "$1" ]; then mkdir -p "$root$1"; else mkdir -p "$root${1%/*}"; touch "$root$1"; fi
+    mount --bind "$1" "$root$1"
+}
+while [ "$1" != -- ]; do
+    bind "$1"
+    mount -o remount,bind,ro "$root$1"
+    shift
+done
+shift
+mkdir -p "$root/proc" "$root/tmp" "$root/dev/shm"
+mount -t proc proc "$root/proc"
+for device in null zero full random urandom; do bind /dev/$device; done
+for device in /dev/nvidia*; do if [ -c "$device" ]; then bind "$device"; fi; done
+ln -s /proc/self/fd "$root/dev/fd"
+bind "$own"
+chroot "$root" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \\
+    sh -c 'cd "$0" && exec "$@"' "$own" "$@"
+"""
+_TOOLS = ("unshare", "mount", "chroot", "setpriv")
+SAY = tuple(f"{tool}: " for tool in ("bwrap", *_TOOLS))  # how they say that they cannot start
+
+
 class Limit(Exception):
     """The process went beyond a limit."""
 
@@ -44,7 +76,7 @@ class Limit(Exception):
 class Sandbox:
     """How processes are confined on this machine.
 
-    kind: "bubblewrap" or "limits". missing: what cannot be enforced here.
+    kind: "bubblewrap", "namespaces" or "limits". missing: what cannot be enforced here.
     """
 
     kind: str
@@ -53,31 +85,44 @@ class Sandbox:
     @classmethod
     @functools.cache
     def here(cls) -> Sandbox:
-        if found := shutil.which("bwrap"):
-            trial = [found, "--unshare-all", "--ro-bind", "/", "/", "true"]
-            if subprocess.run(trial, capture_output=True).returncode == 0:
-                return cls("bubblewrap")
-            why = "bubblewrap may not make namespaces here"
-        else:
-            why = "bubblewrap is not installed"
+        found = {"bubblewrap": ["bwrap"], "namespaces": _TOOLS}
+        found = {kind: tools for kind, tools in found.items() if all(map(shutil.which, tools))}
+        for kind in found:
+            if cls(kind).works():
+                return cls(kind)
+        why = f"{' and '.join(found)} may not be made here" if found else "there is no bubblewrap"
         lacks = ["no network", "no other files", "no other processes"]
         return cls("limits", [f"{it}: {why}" for it in lacks])
+
+    def works(self) -> bool:
+        """Whether a process starts in it."""
+        with tempfile.TemporaryDirectory(prefix="sandbox-") as name:
+            trial = self.command(["true"], Path(name))
+            return subprocess.run(trial, capture_output=True).returncode == 0
 
     def command(self, words: list[str], folder: Path, reads: Iterable[Path] = ()) -> list[str]:
         """A command line that runs words confined to a folder of its own.
 
         reads: more folders that it may read.
         """
-        if self.kind != "bubblewrap":
+        if self.kind == "limits":
             return words
         own = [Path(sys.prefix), Path(sys.base_prefix), Path(jitload.__file__).parent]
         own += [Path(it) for it in _paths() if Path(it).is_dir()]
         bound = [it for it in (*map(Path, SYSTEM), *own, *reads) if it.exists()]
+        readable = list(dict.fromkeys(map(str, bound)))
+        if self.kind == "namespaces":
+            root = folder / ".root"
+            root.mkdir(exist_ok=True)
+            line = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+            line += ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+            line += ["sh", "-c", _NEW_ROOT, "sandbox", str(root), str(folder), *readable, "--"]
+            return [*line, *words]
         line = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
         for device in sorted(Path("/dev").glob("nvidia*")):
             line += ["--dev-bind", str(device), str(device)]
-        for path in dict.fromkeys(map(str, bound)):
+        for path in readable:
             line += ["--ro-bind", path, path]
         line += ["--bind", str(folder), str(folder), "--chdir", str(folder)]
         return [*line, *words]

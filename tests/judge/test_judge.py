@@ -1,8 +1,11 @@
 """The judge: controls are accepted, and no exploit is, with the gate or without it."""
 
 import json
+import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ import reference
 from lab.judge import gate
 from lab.judge.command import main
 from lab.judge.run import judge
-from lab.judge.sandbox import Sandbox
+from lab.judge.sandbox import _TOOLS, Sandbox, end
 from lab.judge.task import Task
 
 # Those that the gate lets pass: their answers are wrong, or they are not safe.
@@ -157,7 +160,8 @@ def test_controls_of_other_tasks_are_accepted(tmp_path, task):
     assert verdict.accepted, str(verdict)
 
 
-confined = pytest.mark.skipif(Sandbox.here().kind != "bubblewrap", reason="needs bubblewrap")
+TOOLS = {"bubblewrap": ("bwrap",), "namespaces": _TOOLS}
+confined = pytest.mark.skipif(Sandbox.here().kind == "limits", reason="needs a sandbox")
 
 
 @pytest.mark.slow
@@ -227,8 +231,11 @@ def test_what_does_not_compile_is_told_with_its_line(tmp_path):
     assert verdict.findings[0]["line"] == 11
 
 
-@confined
-def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
+@pytest.mark.parametrize("kind", ["bubblewrap", "namespaces"])
+def test_the_sandbox_has_no_network_and_no_other_files(tmp_path, kind):
+    box = Sandbox(kind)
+    if not all(map(shutil.which, TOOLS[kind])) or not box.works():
+        pytest.skip(f"{kind} may not be made here")
     mine, secret = tmp_path / "mine", tmp_path / "secret"
     mine.mkdir()
     secret.write_text("of somebody else")
@@ -239,18 +246,44 @@ def test_the_sandbox_has_no_network_and_no_other_files(tmp_path):
         "try: socket.create_connection(('1.1.1.1', 53), 1); print('network')\n"
         "except OSError: print('none')\n"
         "print(len([p for p in os.listdir('/proc') if p.isdigit()]))\n"
+        "try: open('/usr/mine', 'w'); print('written')\n"
+        "except OSError: print('none')\n"
+        "print([it for it in open('/proc/self/status') if it.startswith('CapEff')])\n"
+        "open('mine', 'w').write('here')\n"
     )
-    process = Sandbox.here().start([sys.executable, "-c", code], mine)
+    process = box.start([sys.executable, "-c", code], mine)
     out, _ = process.communicate(timeout=60)
     lines = out.decode().split("\n")
-    assert lines[:2] == ["False False", "none"]
+    assert lines[:2] == ["False False", "none"], (mine / "errors").read_text()
     assert int(lines[2]) <= 3
+    assert lines[3:5] == ["none", "['CapEff:\\t0000000000000000\\n']"]
+    assert (mine / "mine").read_text() == "here"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "namespaces"])
+def test_what_a_sandbox_starts_ends_with_it(tmp_path, kind):
+    box = Sandbox(kind)
+    if not all(map(shutil.which, TOOLS[kind])) or not box.works():
+        pytest.skip(f"{kind} may not be made here")
+    process = box.start(["sh", "-c", "sleep 4711 & echo; wait"], tmp_path)
+    process.stdout.readline()
+    end(process)
+    until = time.monotonic() + 60  # the kernel ends the others in its own time
+    while left := [it for it in Path("/proc").glob("[0-9]*/cmdline") if "4711" in text_of(it)]:
+        assert time.monotonic() < until, [text_of(it) for it in left]
+        time.sleep(0.05)
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 @confined
 def test_a_sandbox_that_does_not_start_is_no_verdict(tmp_path, monkeypatch, capsys):
     """It is the judge's failure, with an exit status of its own; others get their verdicts."""
-    monkeypatch.setattr("lab.judge.sandbox.SYSTEM", ())
     monkeypatch.setattr(
         Sandbox, "command", lambda self, words, *more: ["bwrap", "--ro-bind", "none", "/x", *words]
     )
