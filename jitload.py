@@ -127,7 +127,7 @@ with uncollected():
     from jitloader.opening import OpenBuild
     from jitloader.runtime import checker as simulator_checker
     from jitloader.runtime import library as simulator_runtime
-    from jitloader.runtime import simulated_launches
+    from jitloader.runtime import simulated_launches, surviving
     from jitloader.runtime import tracer as simulator_tracer
     from jitloader.tracebacks import in_one_line
     from simulator import INCLUDE as CUDA_HEADERS

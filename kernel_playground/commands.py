@@ -90,9 +90,34 @@ def _loader(command: str, words: list[str]) -> int:
 
 def _check(words: list[str]) -> int:
     """say what is wrong in the kernels of a program, a script or an op, without a GPU"""
+    if any(word.endswith(".cu") for word in words) and (child := os.fork()):
+        return _status_of(child)
     from kernel_playground.check import check
 
     return check(words)
+
+
+def _status_of(child: int) -> int:
+    """Wait for the process in which a program is checked, which its own code may end.
+
+    Returns the exit status; where a signal has ended it, we say so.
+    """
+    while True:
+        try:
+            _, status = os.waitpid(child, 0)
+            break
+        except KeyboardInterrupt:  # which is the child's, too
+            continue
+    if not os.WIFSIGNALED(status):
+        return os.waitstatus_to_exitcode(status)
+    name = signal.Signals(os.WTERMSIG(status)).name
+    print(
+        f"kernel-playground check: the program was ended by {name}, in code of the host: nothing of"
+        " its kernels can be told. It has damaged the host's memory, as a write past what malloc"
+        " gave: compile it with -fsanitize=address, or run it under valgrind",
+        file=sys.stderr,
+    )
+    return 2
 
 
 def _doctor(words: list[str]) -> int:

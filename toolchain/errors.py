@@ -105,6 +105,11 @@ HINTS = [
         "the machine ran out of memory: end other programs, and load again",
     ),
     (
+        r"unrecognized command-line option|unknown argument: |Unknown option '",
+        "no flag of the compiler has that name; a program's own arguments come after --, as in"
+        " FILE.cu -- -n=4",
+    ),
+    (
         NO_PROCESS,
         "end other programs, or raise the limit: ulimit -u, docker run --pids-limit, TasksMax of a"
         " systemd unit; then load again",

@@ -25,6 +25,10 @@ class NotEnded(TimeoutError):
     """A program that is checked goes on for too long: what was found until then is told."""
 
 
+class Crashed(RuntimeError):
+    """The host's code of a program that is checked did what ends a process."""
+
+
 PAST = ("past the end of a local array", "past the end of an array")
 HOSTS = ("host access", "unsynchronised")  # what only the host can do
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
@@ -84,6 +88,8 @@ HINTS = {
     "refused launch": "CUDA would refuse it too.",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
     " with cudaMallocManaged.",
+    "host crash": "It is the program's own code, not a kernel: what its launches did until then is"
+    " told. A memory error of the host is found by -fsanitize=address, or by valgrind.",
     "unsynchronised": "It may still be under way: call cudaDeviceSynchronize() before the host uses"
     " this memory.",
     "timeout": "Look for a loop whose end never comes. If the kernels only take long, give"
@@ -345,6 +351,8 @@ def _raised(error: Exception, places: Places) -> dict[str, Any]:
     row |= {"severity": "error", "hazard": ""}
     if isinstance(error, NotEnded):
         row |= {"kind": "timeout", "severity": "note"}
+    if isinstance(error, Crashed):
+        row["kind"] = "host crash"
     if refused := re.search(r"kernel (.+), launched at (\S+):(\d+): ", str(error)):
         kernel, file, line = refused.groups()
         file = places.users_file(file) or file

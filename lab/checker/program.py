@@ -5,15 +5,20 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import platform
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import jitload
-from lab.checker.findings import NotEnded
+from lab.checker.findings import Crashed, NotEnded
 from lab.checker.report import Report
 from lab.checker.run import SECONDS, checked
+
+PATIENCE = 5  # seconds in which a program that waits has to do anything
 
 
 def check_program(
@@ -48,8 +53,10 @@ def check_program(
     program = ctypes.CDLL(str(opened.build.library))
     argv = [os.fsencode(word) for word in (f"./{recipe.sources[0].stem}", *arguments)]
 
-    def main() -> None:
-        program.main(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None))
+    called = jitload.surviving(program, program.main)
+
+    def main() -> str:
+        return called(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None))
 
     seconds = float(options.get("seconds", SECONDS))
     call = (_until_it_ends, (main, seconds), {})
@@ -59,12 +66,14 @@ def check_program(
     return report
 
 
-def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
+def _until_it_ends(main: Callable[[], str], seconds: float) -> None:
     """Call it in a thread of its own: one that calls exit() is kept there, and we go on.
 
+    main: returns what would have ended the process, if anything.
     seconds: that its kernels may take, and as much again for what the host does.
 
     Raises:
+        Crashed: its own code did what ends a process.
         NotEnded: it goes on; no kernel is running.
     """
     ended = threading.Event()
@@ -75,9 +84,8 @@ def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
             ended.set()
             threading.Event().wait()  # for ever
 
-    def run() -> None:
-        main()
-        ended.set()
+    why: list[str] = []
+    thread = threading.Thread(target=lambda: (why.append(main()), ended.set()), daemon=True)
 
     def forget() -> None:  # before Python is gone, also of a program that has not ended
         ended.set()
@@ -87,19 +95,42 @@ def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
     _kept.append(exits)
     libc.__cxa_atexit(exits, None, own)
     atexit.register(forget)
-    threading.Thread(target=run, daemon=True).start()
+    thread.start()
     is_running = jitload.simulator_runtime().simulator_is_running
     is_running.restype = ctypes.c_bool
-    if not ended.wait(2 * seconds):
-        while is_running() and not ended.wait(0.01):
-            pass
-    if not ended.is_set():
-        libc.fflush(None)
-        raise NotEnded(
-            f"the program had not ended after {2 * seconds:g} seconds, and no kernel was running:"
-            " what its launches did until then is told; give it smaller sizes or --seconds"
-        )
+    due, idle, used = time.monotonic() + 2 * seconds, 0, 0.0
+    while not ended.wait(0.01 if time.monotonic() > due else min(1.0, 2 * seconds)):
+        if is_running():
+            continue
+        if time.monotonic() > due:
+            break
+        is_idle = time.process_time() - used < 0.02 and _waits_for_a_lock(thread)
+        idle, used = idle + 1 if is_idle else 0, time.process_time()
+        if idle >= PATIENCE:
+            break
     libc.fflush(None)
+    if not ended.is_set():
+        said = (
+            f"the program waits in its own code for a lock or a thread, and has done nothing for"
+            f" {idle} seconds: so does one that has damaged the host's memory"
+            if idle >= PATIENCE
+            else f"the program had not ended after {2 * seconds:g} seconds, and no kernel was"
+            " running"
+        )
+        raise NotEnded(
+            f"{said}: what its launches did until then is told; give it smaller sizes or --seconds"
+        )
+    if any(why):
+        raise Crashed(f"{why[0]}: the program ended here")
+
+
+def _waits_for_a_lock(thread: threading.Thread) -> bool:
+    """Whether a thread is in the system call in which threads wait for each other."""
+    try:
+        called = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[0]
+    except OSError:
+        return False
+    return called == {"x86_64": "202", "aarch64": "98"}.get(platform.machine())
 
 
 _kept: list[object] = []  # which libc calls when the process ends

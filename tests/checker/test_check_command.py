@@ -40,6 +40,61 @@ def test_a_program_is_checked_to_its_end(in_scratch):
     assert f"out of bounds: {path}:4," in done.stdout
 
 
+CRASHES = """
+    #include <cstdlib>
+    #include <cstring>
+    __global__ void past(float* x) { x[threadIdx.x] = 1; }
+    int* nowhere() { return nullptr; }
+    int main(int argc, char** argv) {
+        float* x;
+        cudaMalloc(&x, 124);
+        past<<<1, 32>>>(x);
+        cudaDeviceSynchronize();
+        if (!strcmp(argv[1], "a null pointer"))
+            *nowhere() = 3;
+        if (!strcmp(argv[1], "abort")) abort();
+        if (!strcmp(argv[1], "an exception")) throw 3;
+        if (!strcmp(argv[1], "past malloc's")) {
+            char* of_ten = static_cast<char*>(malloc(10));
+            for (int i = 0; i < 100000; i++) of_ten[i] = char(i);
+            for (int i = 0; i < 100; i++) free(malloc(50 * i));
+        }
+    }
+"""
+
+
+def crash(how: str) -> subprocess.CompletedProcess:
+    path = write("crashes.cu", CRASHES)
+    command = [sys.executable, "-m", "kernel_playground", "check", path, "--", how]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("a null pointer", "illegal memory access at the null pointer\nat PATH:LINE"),
+        ("abort", "it was aborted"),
+        ("an exception", "an exception that nobody catches"),
+    ],
+)
+def test_a_crash_of_the_host_is_told_beside_the_findings(in_scratch, how, why):
+    done = crash(how)
+    assert done.returncode == FOUND, done.stdout + done.stderr
+    assert "crashes.cu: 2 findings in 1 launch" in done.stdout
+    assert "out of bounds:" in done.stdout
+    path = Path("crashes.cu").resolve()
+    line = path.read_text().splitlines().index("        *nowhere() = 3;") + 1
+    why = why.replace("PATH:LINE", f"{path}:{line}")
+    assert f"host crash\n  the host's code: {why}: the program ended here" in done.stdout
+
+
+def test_a_program_that_damages_the_hosts_memory_does_not_end_in_silence(in_scratch):
+    done = crash("past malloc's")
+    assert done.returncode, done.stdout
+    if "host crash" not in done.stdout and "timeout" not in done.stdout:
+        assert "the program was ended by SIG" in done.stderr
+
+
 PAST_A_LOCAL_ARRAY = """
     __global__ void past(const float* a, float* out, int k) {
         float r[4] = {};

@@ -176,6 +176,18 @@ def test_what_a_compiler_says_of_its_flags_is_the_message(source, output, messag
     assert message in first_error(output, {source}, source).message
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "c++: error: unrecognized command-line option '-keysonly'\n",
+        "clang++: error: unknown argument: '-keysonly'\n",
+        "nvcc fatal   : Unknown option '-keysonly'\n",
+    ],
+)
+def test_what_may_be_an_argument_of_the_program_is_told_where_it_belongs(said):
+    assert "come after --" in first_error(said, set(), Path("the.log")).hint
+
+
 def test_output_that_holds_no_known_error_points_at_the_log(source):
     error = first_error("Killed", {source}, Path("the.log"))
     assert "the log says why" in error.message
