@@ -274,11 +274,24 @@ def _noted(recipe: Recipe, cache: Cache) -> list[str]:
 
 
 def formulas_of(path: Path) -> str:
-    """Digest of a Python file's code; comments and docstrings do not count."""
-    if not path.is_file():
+    """Digest of a Python file's code; comments and docstrings do not count.
+
+    To parse it takes longer than the rest of a warm load, so a note remembers what came of it.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError:
         return ""
-    tree = ast.parse(path.read_bytes())
+    note = Cache.here().own / "formulas" / f"{path.stem}_{digest_of(str(path))[:16]}.json"
+    parsed = digest_of(sys.implementation.cache_tag, text)
+    known = read_note(note)
+    if known and known["of"] == parsed:
+        return known["digest"]
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = None
-    return digest_of(ast.dump(tree))
+    digest = digest_of(ast.dump(tree))
+    with contextlib.suppress(OSError):  # a full disk
+        write_note(note, {"of": parsed, "digest": digest})
+    return digest

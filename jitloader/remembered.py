@@ -26,7 +26,7 @@ from toolchain import machine, sources
 from toolchain.code import SIMULATOR, Recipe
 from toolchain.notes import digest_of, read_note, write_note
 
-_FORMAT = "1"  # of the notes
+_FORMAT = "2"  # of the notes
 
 
 class _Kept(Mapping[Path, bytes]):
@@ -130,17 +130,23 @@ def _surroundings(recipe: Recipe, cache: Cache, compilers: str, wants_cccl: bool
 
 @cache
 def _own_state() -> str:
-    """What tells that the simulator and what calls compilers are still the same; one a process."""
+    """What tells that the simulator and what calls compilers are still the same; one a process.
+
+    That is which files there are, and the sums of their sizes and times: nobody can set the time at
+    which a file was last changed in any way.
+    """
     found: list[str] = []
+    size = changed = touched = 0
     folders = [str(SIMULATOR), str(LIBRARY / "toolchain")]
     for folder in folders:  # which grows meanwhile
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.is_dir():
                     stat = entry.stat()
-                    found.append(
-                        f"{entry.path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
-                    )
+                    found.append(entry.path)
+                    size += stat.st_size
+                    changed += stat.st_mtime_ns
+                    touched += stat.st_ctime_ns
                 elif entry.name != "__pycache__":
                     folders.append(entry.path)
-    return digest_of("\n".join(sorted(found)))
+    return digest_of("\n".join(sorted(found)), f"{size} {changed} {touched}")

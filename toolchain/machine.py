@@ -248,7 +248,9 @@ def cpu() -> str:
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as info:
         first = info.read(16384).split("\n\n")[0]
         return "\n".join(
-            line for line in first.splitlines() if re.match(r"(model|flags|Features|CPU )", line)
+            line
+            for line in first.splitlines()
+            if line.startswith(("model", "flags", "Features", "CPU "))
         )
     return f"{platform.machine()} {platform.processor()}"
 

@@ -825,6 +825,16 @@ def test_the_digest_covers_the_code_of_the_formulas_and_not_their_comments(tmp_p
     assert inputs.formulas_of(path) != digest
 
 
+def test_formulas_are_parsed_once_for_all_processes(tmp_path, monkeypatch):
+    path = write("parsed_once.py", "def f(x):\n    return x\n")
+    digest = inputs.formulas_of(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(inputs.ast, "parse", None)
+        assert inputs.formulas_of(path) == digest
+    write("parsed_once.py", "def f(x):\n    return x + 1\n")
+    assert inputs.formulas_of(path) != digest
+
+
 def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():
     import torch._functorch.config as functorch
 
