@@ -6,11 +6,13 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -176,6 +178,16 @@ def users_cache(in_scratch, monkeypatch):
         monkeypatch.delenv("JITLOAD_CACHE", raising=False)
     else:
         monkeypatch.setenv("JITLOAD_CACHE", _users_cache)
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """The processes of lab.trial and lab.audit are forks of one that has imported PyTorch."""
+    from tests.helpers import forks  # late, as few tests need it
+
+    own = SimpleNamespace(**vars(subprocess) | {"Popen": forks.Fork})
+    for module in ("checker.trial", "auditor.process"):
+        monkeypatch.setattr(f"lab.{module}.subprocess", own)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import lab
 from lab.auditor.command import inputs_of, main
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_op_of_ours_needs_its_name_alone(capsys):
     assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
     assert "audit of kernels.square.square: no trap" in capsys.readouterr().out
@@ -64,6 +65,7 @@ def shell():
     InteractiveShell.clear_instance()
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_magic(shell):
     cell = "import torch\nx = torch.ones(3, 4)\ntorch.relu(x)"
     report = shell.run_cell_magic("audit", "--reference torch.relu --only layouts", cell)
@@ -91,6 +93,7 @@ def test_the_same_rows_for_the_same_seed():
     assert reports[0] == reports[1]
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("isolated", [True, False])
 def test_progress_names_each_trap(isolated, monkeypatch):
     """A bar is shown, in a terminal and in a notebook: one step a trap."""

@@ -167,6 +167,7 @@ def crashing(how: str, x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("how", ["crash", pytest.param("hang", marks=pytest.mark.slow)])
 def test_a_crash_is_a_row_and_the_others_go_on(how):
 
@@ -197,6 +198,7 @@ class Aborting(torch.autograd.Function):
         return os.abort() if not grad.shape[1] else grad * 2
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_crash_of_the_reference_is_no_trap_of_the_op():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     report = lab.audit(

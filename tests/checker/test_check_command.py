@@ -1,6 +1,5 @@
 """kernel-playground check: programs, scripts and ops from the shell."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jitload
 import lab
 from kernel_playground.check import FOUND, reports
 from lab.checker.program import check_program
+from tests.helpers import forks
 
 PROGRAM = """
     #include <cstdio>
@@ -34,7 +34,7 @@ def test_a_program_is_checked_to_its_end(in_scratch):
     """Also where that is a call of exit(), deep inside."""
     path = write("twice.cu", PROGRAM)
     command = [sys.executable, "-m", "kernel_playground", "check", path, "--", "given"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forks.run(command)
     assert done.returncode == FOUND, done.stdout + done.stderr
     assert done.stdout.startswith("given 2\ntwice.cu: 1 finding in 1 launch\n")
     assert f"out of bounds: {path}:4," in done.stdout

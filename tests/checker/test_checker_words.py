@@ -1,6 +1,5 @@
 """What a finding says: which call, which array, which view, and what is missing."""
 
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from jit_cases import write
 import jitload
 import lab
 from kernel_playground.check import FOUND
+from tests.helpers import forks
 
 SOURCE = r"""
     #include <cuda_runtime.h>
@@ -178,7 +178,7 @@ int main() {
 
 def test_memory_of_the_host_is_called_that(in_scratch):
     command = [sys.executable, "-m", "kernel_playground", "check", "--errors"]
-    done = subprocess.run([*command, write("host.cu", HOST)], capture_output=True, text=True)
+    done = forks.run([*command, write("host.cu", HOST)])
     assert done.returncode == FOUND, done.stdout + done.stderr
     assert "3 findings in 3 launches" in done.stdout
     assert done.stdout.count("which the host has from malloc or new") == 1
@@ -211,5 +211,5 @@ def test_what_a_launch_itself_has_of_the_host_is_no_finding(in_scratch):
         """,
     )
     command = [sys.executable, "-m", "kernel_playground", "check", "--errors", path]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forks.run(command)
     assert "no findings in 4 launches" in done.stdout, done.stdout + done.stderr

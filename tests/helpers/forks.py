@@ -48,7 +48,7 @@ class Fork:
         start_new_session: bool = False,
     ) -> None:
         request = {
-            "words": [str(word) for word in command[1:] if not word.startswith("-X")],
+            "words": [word for word in map(str, command[1:]) if not word.startswith("-X")],
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
             "alone": start_new_session,
@@ -110,6 +110,16 @@ class Fork:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def run(command: list[str], text: str = "", **options: Any) -> subprocess.CompletedProcess:
+    """As subprocess.run, with what is written to it, and what it says captured."""
+    process = Fork(command, stdin=subprocess.PIPE, **options)
+    try:
+        said = process.communicate(text, timeout=300)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, *said)
 
 
 def _pipe(*, writes: bool = False) -> tuple[int, TextIO]:

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from jit_cases import write
 
 import jitload
 from jitloader import commands, programs
+from tests.helpers import forks
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -251,7 +251,7 @@ def test_an_interrupt_ends_it_with_its_children(program):
 def test_the_command_runs_it_where_it_is_called(program, cache):
     command = [sys.executable, "-m", "jitload", "run", str(program.recipe.sources[0])]
     command += ["--target", "cpu", "stdin"]
-    done = subprocess.run(command, input="41", capture_output=True, text=True, timeout=60)
+    done = forks.run(command, "41")
     assert (done.returncode, done.stdout) == (0, "42\ndestroyed\n")
     assert done.stderr.startswith("sample.cu ended with exit status 0 after ")
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -21,6 +20,7 @@ from lab.bench import cells, compiling, measuring, report
 from lab.bench.table import CELL, CSV, join, longest_ago, read
 from lab.bench.table import CONDITIONS as KEPT_CONDITIONS
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
+from tests.helpers import forks
 
 CONDITIONS = {
     "run": "2030-01-02 03:04",
@@ -160,10 +160,8 @@ def test_rivals_are_those_installed():
 
 
 def test_without_a_gpu_it_says_that_it_needs_one():
-    answer = subprocess.run(
+    answer = forks.run(
         [sys.executable, "-m", "lab.bench"],
-        capture_output=True,
-        text=True,
         env=os.environ | {"JITLOAD_TARGET": "cpu"},
         cwd=Path(reference.__file__).parent,
     )

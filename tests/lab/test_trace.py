@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from browsers import browser, needs_browser
 
 import jitload
 import lab
+from tests.helpers import forks
 
 SOURCE = Path(__file__).parent / "traced/mistakes.cu"
 
@@ -193,11 +193,12 @@ def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
     source = tmp_path / "program.cu"
     source.write_text(text)
     command = [sys.executable, "-m", "lab", "trace", str(source)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    ran = forks.run(command)
+    assert ran.returncode == 0, ran.stderr
     assert f"{LINES['overflow']}" in ran.stdout
     assert "warp 0" in ran.stdout
     at = [*command, "--at", str(LINES["overflow"]), "--thread", "2"]
-    said = subprocess.run(at, capture_output=True, text=True, check=True).stdout
+    said = forks.run(at).stdout
     assert "rows = 100002, columns = 100000, all = 1410265408" in said
 
 

@@ -4,12 +4,10 @@ import ctypes
 import operator
 import os
 import re
-import subprocess
 import textwrap
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -18,7 +16,6 @@ from jit_cases import in_process, write
 
 import jitload
 import lab
-from tests.helpers.forks import Fork
 
 KERNEL = """
     #include <cstdio>
@@ -50,13 +47,6 @@ def kernel(tmp_path_factory, cache):
         source = tmp_path_factory.mktemp("trial") / "risky.cu"
         source.write_text(textwrap.dedent(KERNEL))
         yield jitload.load(source, target="cpu")
-
-
-@pytest.fixture
-def forked(monkeypatch) -> None:
-    """The process is a fork of one that has imported PyTorch."""
-    own = SimpleNamespace(**vars(subprocess) | {"Popen": Fork})
-    monkeypatch.setattr("lab.checker.trial.subprocess", own)
 
 
 def test_a_call_that_returns(kernel):
