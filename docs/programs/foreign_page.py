@@ -40,7 +40,7 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
     ]
 
 
-LISTED = 3  # a reason to stop is listed where it stops at least so many files
+LISTED = 5  # a reason to stop is listed where it stops at least so many files
 PAIRS = 8  # the commonest pairs of different verdicts are listed, the rest counted
 
 

@@ -19,8 +19,13 @@ def main() -> None:
     }
     found["Special registers"] = [f"%{name}" for name in sorted(SPECIAL_REGISTERS)]
     write_csv(CSV, ["family", "pattern"], [[n, it] for n, shown in found.items() for it in shown])
-    counts = [[name, len(shown)] for name, shown in found.items()]
-    PART.write(table(["family", "patterns"], counts, "lr"))
+    registers = len(found.pop("Special registers"))
+    patterns = sum(map(len, found.values()))
+    PART.write(
+        table(
+            ["families", "patterns", "special registers"], [[len(found), patterns, registers]], "r"
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -143,19 +143,19 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
             ops = ", ".join(dict.fromkeys(group["op"]))
             lines.append(f"- {label}, {ops}, {len(group)} cells: {failure}")
     if absent := absent_libraries(table):
-        lines += ["", "## Rivals that were not installed", "", *absent]
+        lines += ["", f"Not installed: {'; '.join(absent)}."]
     return "\n".join([*lines, ""])
 
 
 def absent_libraries(table: DataFrame) -> list[str]:
-    """A line for each library that no run had of an op for which it has a kernel."""
+    """Each library that no run had of an op for which it has a kernel."""
     ops: dict[str, list[str]] = {}
     for op, group in table.groupby("op", sort=False):
         for name in libraries_of(op):
             if (group[name] == "").all():
                 ops.setdefault(name, []).append(op)
-    needs = {name: f": {text}" for name, text in NEEDS.items()}
-    return [f"- {name}, {', '.join(of)}{needs.get(name, '')}" for name, of in ops.items()]
+    needs = {name: f" ({text})" for name, text in NEEDS.items()}
+    return [f"{name} for {', '.join(of)}{needs.get(name, '')}" for name, of in ops.items()]
 
 
 def width_totals(timed: DataFrame) -> list[str]:
