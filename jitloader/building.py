@@ -28,8 +28,8 @@ from toolchain.notes import digest_of
 from toolchain.sources import label
 
 if TYPE_CHECKING:
-    from toolchain.by_kernel import Halves
-    from toolchain.parts import Apart
+    from toolchain.by_kernel import OnDemand
+    from toolchain.parts import Deferred
 
 _building = threading.Lock()  # one at a time, but for what goes on in the background
 _building_beside = threading.Lock()  # and the simulator's own libraries, beside a kernel
@@ -102,7 +102,7 @@ def builds_of(recipe: Recipe) -> Builds:
     return Builds(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
-def linked(inputs: Inputs, apart: Apart | Halves, first: str = "") -> Build | None:
+def linked(inputs: Inputs, deferred: Deferred | OnDemand, first: str = "") -> Build | None:
     """A build in parts, the first of which is there under this name.
 
     None where more than those would have to be compiled.
@@ -110,7 +110,7 @@ def linked(inputs: Inputs, apart: Apart | Halves, first: str = "") -> Build | No
     Raises: as `build_of` does.
     """
     with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
-        return cached(inputs, in_parts=True) or _build(inputs, alone, apart, first)
+        return cached(inputs, in_parts=True) or _build(inputs, alone, deferred, first)
 
 
 def completed(inputs: Inputs, lifeline: int) -> None:
@@ -156,12 +156,12 @@ def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
 
 
 def _build(
-    inputs: Inputs, alone: bool, apart: Apart | Halves | None = None, first: str = ""
+    inputs: Inputs, alone: bool, deferred: Deferred | OnDemand | None = None, first: str = ""
 ) -> Build | None:
     """Compile in a private folder, then let the result appear in the cache at once."""
     try:
         with inputs.cache.workplace(inputs.name, alone) as work:
-            return _build_in(work, inputs, apart, first)
+            return _build_in(work, inputs, deferred, first)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -176,14 +176,14 @@ def _build(
 def _build_in(
     work: Path,
     inputs: Inputs,
-    apart: Apart | Halves | None = None,
+    deferred: Deferred | OnDemand | None = None,
     first: str = "",
     lifeline: int | None = None,
 ) -> Build | None:
     with uncollected():
         from jitloader import objects  # late: a warm load does without
         from jitloader.events import announced, note
-        from toolchain.by_kernel import Halves
+        from toolchain.by_kernel import OnDemand
         from toolchain.compile import compile_library
         from toolchain.errors import format_warnings
 
@@ -192,11 +192,11 @@ def _build_in(
     told_apart = [*recipe.flags, *["for lab.check"] * recipe.check]
     shown = f"{recipe.name} ({', '.join(told_apart)})" if told_apart else recipe.name
     told = announced(shown, recipe.target, inputs.notes, inputs.expected)
-    with contextlib.nullcontext(_unheard) if apart or lifeline is not None else told as progress:
+    with contextlib.nullcontext(_unheard) if deferred or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
-        halves = apart if isinstance(apart, Halves) else None
-        earlier = objects.earlier(inputs, halves)
-        compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, apart)
+        on_demand = deferred if isinstance(deferred, OnDemand) else None
+        earlier = objects.earlier(inputs, on_demand)
+        compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, deferred)
         warned = format_warnings(compiled.output, inputs.files) if compiled else []
         note(warned)
     if compiled is None:
@@ -241,12 +241,14 @@ def _build_in(
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
         libraries=compiled.libraries,
         library_sha256=hashlib.sha256(data).hexdigest(),
-        launchers=apart.functions if apart and not halves else {it: [] for it in compiled.kernels},
+        launchers=deferred.functions
+        if deferred and not on_demand
+        else {it: [] for it in compiled.kernels},
         first=first,
     )
     build.write(result)
     inputs.cache.place(result, name)
-    objects.keep(inputs, compiled.objects, work, halves)
+    objects.keep(inputs, compiled.objects, work, on_demand)
     here = torch.cuda.is_available() if recipe.target == "cuda" else inputs.includes_torch
     if here:
         from jitloader.parsing import parse

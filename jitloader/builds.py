@@ -43,7 +43,7 @@ class Build:
         inputs: the digest of each file that the compiler read, by its name.
         libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
-        launchers: of a build in parts, `toolchain.parts.Apart.functions`; for a GPU the kernels
+        launchers: of a build in parts, `toolchain.parts.Deferred.functions`; for a GPU the kernels
             that it launches. Else none.
         first: of a build in parts, the names of those that are opened with it, with spaces between.
     """

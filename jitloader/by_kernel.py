@@ -2,7 +2,7 @@
 
 Like a build in parts for the CPU (`jitloader.parts`) it takes the place of a whole one: after an
 edit, and in an empty cache where a source instantiates kernels for types that a call may never ask
-for. `load` compiles the bindings and the host's half, unless they are what they were, and beside
+for. `load` compiles the bindings and the host code, unless they are what they were, and beside
 them the kernels that were launched before the edit. What else is launched is compiled then. The
 whole build follows in the background.
 """
@@ -33,15 +33,15 @@ def begun(inputs: Inputs) -> Build | None:
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
     wanted = tuple(called_before(inputs))
-    while halves := by_kernel.halves(inputs, wanted):
-        if not (_follows_a_build(inputs) or _instantiates(inputs, halves)):
+    while on_demand := by_kernel.on_demand(inputs, wanted):
+        if not (_follows_a_build(inputs) or _instantiates(inputs, on_demand)):
             return None
         try:
-            build = linked(inputs, halves)
-            return build if build and (halves.wanted is not None or _has_all(build)) else None
+            build = linked(inputs, on_demand)
+            return build if build and (on_demand.wanted is not None or _has_all(build)) else None
         except CompileError as error:
             left = by_kernel.without_unknown(wanted, output_of(error))
-            if halves.wanted is None or left == wanted:
+            if on_demand.wanted is None or left == wanted:
                 return None
             wanted = left
     return None
@@ -57,7 +57,7 @@ def _follows_a_build(inputs: Inputs) -> bool:
     )
 
 
-def _instantiates(inputs: Inputs, halves: by_kernel.Halves) -> bool:
+def _instantiates(inputs: Inputs, on_demand: by_kernel.OnDemand) -> bool:
     """Whether there are kernels that can be left for later: what a source instantiates for types.
 
     What is no template is compiled at once, and so tells at once what is wrong with it. A few
@@ -66,7 +66,7 @@ def _instantiates(inputs: Inputs, halves: by_kernel.Halves) -> bool:
     texts = list(map(inputs.text, inputs.files))
     kernels = sum(text.count("__global__") for text in texts)
     listed = any(map(by_kernel.instantiates, texts))
-    return halves.wanted is not None and listed and kernels > _FEW
+    return on_demand.wanted is not None and listed and kernels > _FEW
 
 
 def _has_all(build: Build) -> bool:

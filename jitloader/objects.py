@@ -18,26 +18,26 @@ from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
 from toolchain import machine, parts
-from toolchain.by_kernel import Halves
+from toolchain.by_kernel import OnDemand
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
-from toolchain.parts import Apart, Function
+from toolchain.parts import Deferred, Function
 from toolchain.sources import label
 
 
-def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
+def earlier(inputs: Inputs, on_demand: OnDemand | None = None) -> Earlier:
     """The objects that builds of the same kernel have left.
 
-    Of a kernel of one source there are none: whatever changes it changes its object. But what does
-    not change its `halves` for the host leaves the object of that.
+    Of a kernel of one source there are none: whatever changes it changes its object. But an edit
+    that leaves the host code of a build `on_demand` as it was leaves the object of that.
     """
     recipe, folders = inputs.recipe, {}
     if recipe.part:
         folders = {0: recipe.part.kept} if recipe.part.kept else {}
     elif len(recipe.sources) > 1 and not recipe.program:
         folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
-    if halves:
-        folders[halves.source] = f"{_folder(inputs, halves.source)}.host"
+    if on_demand:
+        folders[on_demand.source] = f"{_folder(inputs, on_demand.source)}.host"
     found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
     stand_ins, precompiled = (
@@ -48,15 +48,15 @@ def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
 
 
 def keep(
-    inputs: Inputs, objects: dict[int, Object], work: Path, halves: Halves | None = None
+    inputs: Inputs, objects: dict[int, Object], work: Path, on_demand: OnDemand | None = None
 ) -> None:
     """Leave new objects for later builds; `work` is the build's private folder.
 
     On a full disk they are left out: the build itself is there.
 
-    halves: where they are of a build by kernels.
+    on_demand: of a build whose kernels are compiled on demand.
     """
-    alone = len(inputs.recipe.sources) == 1 and not halves
+    alone = len(inputs.recipe.sources) == 1 and not on_demand
     if alone or inputs.recipe.program or inputs.recipe.part:
         return
     with contextlib.suppress(OSError):
@@ -67,11 +67,11 @@ def keep(
             facts = {name: value for name, value in vars(kept).items() if name != "data"}
             write_note(result / MANIFEST, facts | {"sha256_of_object": _sha256(kept.data)})
             made(inputs.cache.own / "objects")
-            of_host = halves is not None and number == halves.source
+            of_host = on_demand is not None and number == on_demand.source
             inputs.cache.place(result, _folder(inputs, number) + ".host" * of_host)
 
 
-def apart(inputs: Inputs) -> Apart | None:
+def deferred(inputs: Inputs) -> Deferred | None:
     """The launchers of a kernel, as its .cu had them when it was last compiled whole.
 
     What is instrumented for lab.check has those of the whole that is not.
@@ -79,7 +79,7 @@ def apart(inputs: Inputs) -> Apart | None:
     None where it cannot be compiled in parts.
     """
     if inputs.recipe.check:
-        found = apart(inputs.plain())
+        found = deferred(inputs.plain())
         return found and parts.without_calls(found)
     recipe = inputs.recipe
     kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
@@ -99,7 +99,7 @@ def apart(inputs: Inputs) -> Apart | None:
     digest = digest_of(*(note["sha256_of_object"] for note in notes))
     named = parts.Named.of(list(map(inputs.text, inputs.files)))
     found = parts.functions(source, tuple(objects), named, digest)
-    return Apart(kernels[0], found) if found else None
+    return Deferred(kernels[0], found) if found else None
 
 
 def _still_reads(inputs: Inputs, folder: Path, note: dict[str, Any]) -> bool:

@@ -41,15 +41,15 @@ def begun(inputs: Inputs) -> Build | None:
 
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
-    apart = objects.apart(inputs)
-    if apart is None:
+    deferred = objects.deferred(inputs)
+    if deferred is None:
         return None
-    for functions in (apart.functions, parts.with_kernels(apart.functions)):
+    for functions in (deferred.functions, parts.with_kernels(deferred.functions)):
         called = [name for name in called_before(inputs) if name in functions]
         try:
             first = _first_parts(inputs, functions, called)
             if first is not None:
-                found = apart._replace(functions=functions)
+                found = deferred._replace(functions=functions)
                 return linked(inputs, found, " ".join(part.name for part in first))
         except CompileError:
             continue  # the edit may have taken a kernel out
@@ -103,12 +103,12 @@ def complete(inputs: Inputs) -> None:
 
 def _completed(inputs: Inputs, lifeline: int) -> None:
     """Compile the launchers that were called by themselves, and then the whole."""
-    apart = objects.apart(inputs)
-    if apart:
-        launchers = parts.without_kernels(apart.functions, called_before(inputs))
+    deferred = objects.deferred(inputs)
+    if deferred:
+        launchers = parts.without_kernels(deferred.functions, called_before(inputs))
         with contextlib.suppress(CompileError):  # the whole says so
             if launchers:
-                completed(objects.host_part_of(inputs, apart.functions, launchers), lifeline)
+                completed(objects.host_part_of(inputs, deferred.functions, launchers), lifeline)
     if not background.is_over(lifeline):
         completed(inputs, lifeline)
 

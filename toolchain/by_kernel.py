@@ -4,7 +4,7 @@ An edit of a .cu changes what all its kernels are compiled to, and a call launch
 forty. So the .cu is compiled twice, side by side. For the host, with kernels that have no bodies:
 that gives the launchers, and what nvcc has in the place of each kernel for them. For the GPU, with
 only those kernels instantiated that are wanted: that gives a fat binary. `by_kernel.h` is compiled
-with the host's half, and stands between that and CUDA's runtime: before a kernel is launched or
+with the host code, and stands between that and CUDA's runtime: before a kernel is launched or
 asked for its attributes for the first time, it has `jitloader.by_kernel` register the fat binary
 that holds it.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.scan import blank, without_comments
-from toolchain import host_half
+from toolchain import host_code
 from toolchain.launchers import parameters
 from toolchain.parts import demangled_names, symbols_of, without_instantiations
 from toolchain.registrations import UNIQUE
@@ -37,7 +37,7 @@ HEADER = Path(__file__).with_name("by_kernel.h")
 NAMED = "jitload_unnamed"  # in place of none
 WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
 
-# The linker has the host's half call by_kernel.h in the place of these, which take a kernel.
+# The linker has the host code call by_kernel.h in the place of these, which take a kernel.
 _WRAPPED = re.findall(r"JITLOAD_BEFORE\((\w+)", HEADER.read_text())
 _WRAPPED += ["__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary"]
 _WRAPPED += ["__cudaRegisterFunction"]
@@ -60,8 +60,8 @@ _INSTANCE = re.compile(r"void (?P<name>.*[\w>])(?P<parameters>\(.*\))", re.DOTAL
 _INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_|\{lambda|'lambda|\[abi:")
 
 
-class Halves(NamedTuple):
-    """What the library of a build is to have.
+class OnDemand(NamedTuple):
+    """A build whose other kernels are compiled at their first launch.
 
     source: the position of the .cu.
     wanted: the symbols of the kernels that are compiled with it; None for all.
@@ -71,7 +71,7 @@ class Halves(NamedTuple):
     wanted: tuple[str, ...] | None
 
 
-def halves(code: Code, wanted: Iterable[str]) -> Halves | None:
+def on_demand(code: Code, wanted: Iterable[str]) -> OnDemand | None:
     """How to compile a code by kernels; None where it has to be compiled whole.
 
     wanted: the symbols of those that are likely to be launched.
@@ -90,7 +90,7 @@ def halves(code: Code, wanted: Iterable[str]) -> Halves | None:
     if any(map(includes_all_of_torch, texts)):
         return None
     # Without a binding there is no way to raise an error of a kernel's when it is launched.
-    return Halves(kernels[0], None if code.binding == "c" else tuple(wanted))
+    return OnDemand(kernels[0], None if code.binding == "c" else tuple(wanted))
 
 
 def has_variable(text: str) -> bool:
@@ -105,15 +105,15 @@ def for_host(code: Code, texts: Mapping[Path, str]) -> dict[Path, str]:
     if alone is not None:
         return dict.fromkeys(texts, alone)
     flags = " ".join(code.recipe.flags)
-    return host_half.texts_of(
-        texts, flags, lambda text: host_half.without_bodies(with_named_namespaces(text))
+    return host_code.texts_of(
+        texts, flags, lambda text: host_code.without_bodies(with_named_namespaces(text))
     )
 
 
 def heads(code: Code) -> str | None:
     """The kernels of a code without their bodies, where Python calls nothing else of it.
 
-    So the host's half stays what it is when anything behind the heads is edited. None where they
+    So the host code stays what it is when anything behind the heads is edited. None where they
     do not say all themselves: where a kernel takes what only the file knows, or is a template, or
     where the preprocessor may choose between two.
     """
@@ -181,7 +181,7 @@ def without_unknown(wanted: Iterable[str], said: str) -> tuple[str, ...]:
 
 
 def kernels_of(host: Path) -> list[str] | None:
-    """The symbols of the kernels that an object of the host's half launches.
+    """The symbols of the kernels that an object of the host code launches.
 
     None where it has what cannot be in parts: variables, kernels that no other file could name, or
     calls that take a kernel on another way than `by_kernel.h` knows.

@@ -36,24 +36,24 @@ from simulator.rewrite import Unsupported, line_one, rewrite
 from toolchain import (
     by_kernel,
     cuda_ptx,
-    halves,
     idle,
     libraries,
     machine,
     macros,
+    nvcc_steps,
     parts,
     precompiled,
     sources,
     stand_ins,
     torch_headers,
 )
-from toolchain.by_kernel import Halves
+from toolchain.by_kernel import OnDemand
 from toolchain.code import INSTALLED, SIMULATOR, Code, Part, Recipe, systems_folders
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import NO_PROCESS, CompileError, MissingTool, first_error
 from toolchain.notes import publish
 from toolchain.objects import Earlier, Object, Objects
-from toolchain.parts import Apart
+from toolchain.parts import Deferred
 from toolchain.sources import label
 
 # Compilers without a shared libstdc++ put a copy into every library. Were its symbols visible, the
@@ -95,7 +95,7 @@ def compile_library(
     progress: Callable[[str], None],
     earlier: Earlier,
     lifeline: int | None = None,
-    apart: Apart | Halves | None = None,
+    deferred: Deferred | OnDemand | None = None,
 ) -> Compiled | None:
     """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
 
@@ -103,9 +103,9 @@ def compile_library(
 
     lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
         ends when the other end is closed.
-    apart: what the library lacks. None is returned where anything else would have to be compiled,
-        but for bindings of a lab.check, which are small beside kernels; or where what it lacks
-        cannot be compiled by itself, or is there.
+    deferred: what is compiled later. None is returned where anything else would have to be compiled
+        now, but for bindings of a lab.check, which are small beside kernels; or where it cannot be
+        compiled by itself, or is there.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -128,13 +128,13 @@ def compile_library(
             (place := work / "screens" / header).parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
         include += [work / "screens"] * bool(screens) + headers
-    elif code.registrations.fixed or recipe.part or isinstance(apart, Halves):
+    elif code.registrations.fixed or recipe.part or isinstance(deferred, OnDemand):
         mirror = _Mirror(work / "mirror")
         first, change = "", dict
-        if isinstance(apart, Halves):
+        if isinstance(deferred, OnDemand):
             first = by_kernel.HEADER.read_text()
             change = functools.partial(by_kernel.for_host, code)
-            image = _Image.write(code, work, apart.source, apart.wanted)
+            image = _Image.write(code, work, deferred.source, deferred.wanted)
         elif recipe.part:
             image = _Image.write(code, work, 0, recipe.part.names or None)
         to_compile = mirror.write_for_nvcc(code, change, first)
@@ -146,21 +146,21 @@ def compile_library(
             for path, place in zip(to_compile, places, strict=True)
         ]
     written = mirror.written if mirror else {}
-    changed = {apart.source} if isinstance(apart, Halves) else range(len(to_compile))
+    changed = {deferred.source} if isinstance(deferred, OnDemand) else range(len(to_compile))
     objects = Objects(code, name, work, dict.fromkeys(changed, written), earlier)
     if recipe.part and not image:
         to_compile.append(work / "launchers.cpp")
         # The object of the whole has all kernels.
         found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
         to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
-    if isinstance(apart, Apart):
-        bindings = set(range(len(to_compile))) - {apart.source}
-        if apart.source in objects.unchanged or not (
+    if isinstance(deferred, Deferred):
+        bindings = set(range(len(to_compile))) - {deferred.source}
+        if deferred.source in objects.unchanged or not (
             recipe.check or objects.unchanged.keys() == bindings
         ):
             return None
-        to_compile[apart.source] = work / "launchers.cpp"
-        to_compile[apart.source].write_text(parts.jumps(apart.functions))
+        to_compile[deferred.source] = work / "launchers.cpp"
+        to_compile[deferred.source].write_text(parts.jumps(deferred.functions))
     _write_build(code, name, to_compile, include, work, objects.unchanged, earlier, image)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     is_users = _users(recipe)
@@ -193,11 +193,11 @@ def compile_library(
     if recipe.part and not objects.unchanged and not _is_apart(recipe.part, work / "0.o", code):
         return None
     compiled = objects.compiled(output, users)
-    if isinstance(apart, Apart):
-        compiled.pop(apart.source, None)
+    if isinstance(deferred, Deferred):
+        compiled.pop(deferred.source, None)
     kernels: Sequence[str] | None = ()
-    if isinstance(apart, Halves):
-        (host,) = work.glob(f"{apart.source}.*o")
+    if isinstance(deferred, OnDemand):
+        (host,) = work.glob(f"{deferred.source}.*o")
         kernels = by_kernel.kernels_of(host)
     if kernels is None:
         return None
@@ -397,7 +397,7 @@ class _Image(NamedTuple):
 
     @classmethod
     def write(cls, code: Code, work: Path, number: int, wanted: Sequence[str] | None) -> _Image:
-        """wanted: as of `Halves`."""
+        """wanted: as of `OnDemand`."""
         mirror = _Mirror(work / "gpu")
         change = functools.partial(by_kernel.for_gpu, wanted=wanted)
         source = mirror.write_for_nvcc(code, change)[number]
@@ -563,8 +563,8 @@ def _with_real_names(
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)
     if "PYTORCH_NVCC" not in os.environ:  # which may be a cache's: one that knows whole commands
-        in_halves = " ".join(map(for_ninja, halves.COMMAND))
-        text = text.replace("command = $nvcc ", f"command = {in_halves} $nvcc ")
+        by_steps = " ".join(map(for_ninja, nvcc_steps.COMMAND))
+        text = text.replace("command = $nvcc ", f"command = {by_steps} $nvcc ")
         # Only a torch for CUDA asks for it by itself.
         text = text.replace("$nvcc  $cuda_cflags", "$nvcc -MD -MF $out.d $cuda_cflags")
     return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
@@ -693,7 +693,7 @@ def _run_ninja(
         process.wait()
         raise
     # A log tells of nvcc's own command.
-    said = output.decode(errors="replace").replace(f"{shlex.join(halves.COMMAND)} ", "")
+    said = output.decode(errors="replace").replace(f"{shlex.join(nvcc_steps.COMMAND)} ", "")
     if process.returncode:
         raise _Failed(said)
     return said

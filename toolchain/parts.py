@@ -13,7 +13,7 @@ So it is with the kernels of a launcher, of which a call launches few: the libra
 declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
 when it is launched (simulator/include/simulator/launch.h).
 
-Launchers alone are compiled from texts in which kernels are empty (`toolchain.host_half`). That is
+Launchers alone are compiled from texts in which kernels are empty (`toolchain.host_code`). That is
 the same library after an edit of a kernel, which then jumps to others.
 
 The jumps are written in assembly, for they keep all arguments as they are, of whatever types. Here
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from simulator.needs import launches_by_address
 from simulator.scan import blank
-from toolchain import host_half, machine
+from toolchain import host_code, machine
 from toolchain.code import Part
 from toolchain.errors import demangled
 
@@ -82,7 +82,7 @@ class Function(NamedTuple):
     inlines: str = ""
 
 
-class Apart(NamedTuple):
+class Deferred(NamedTuple):
     """What the library of a build in parts lacks.
 
     Attributes:
@@ -145,13 +145,13 @@ def functions(
         name for name in launched if _name_of(_expression(declared[name])) in named.named_alone
     }
     for name, function in found.items():
-        apart = launched.keys()
-        reached = _reached(name, calls, apart)
+        separate = launched.keys()
+        reached = _reached(name, calls, separate)
         if any(_CALL in each for each in reached):  # it may call one of these
-            apart = apart - named_alone
-            reached = _reached(name, calls, apart)
-        function.calls.extend(each for each in reached if each not in apart)
-        function.launches.extend(each for each in reached if each in apart)
+            separate = separate - named_alone
+            reached = _reached(name, calls, separate)
+        function.calls.extend(each for each in reached if each not in separate)
+        function.launches.extend(each for each in reached if each in separate)
     of_launchers = {each for name in launchers for each in found[name].launches}
     return {
         name: each for name, each in found.items() if name in statements or name in of_launchers
@@ -197,10 +197,10 @@ def _name_of(kernel: str) -> str:
     return re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel))
 
 
-def without_calls(apart: Apart) -> Apart:
+def without_calls(deferred: Deferred) -> Deferred:
     """Functions that need not round as in the whole: nothing of theirs is called from elsewhere."""
-    functions = {name: each._replace(calls=[]) for name, each in apart.functions.items()}
-    return apart._replace(functions=functions)
+    functions = {name: each._replace(calls=[]) for name, each in deferred.functions.items()}
+    return deferred._replace(functions=functions)
 
 
 def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
@@ -224,7 +224,7 @@ def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], k
 
 def for_host(texts: Mapping[Path, str], flags: str) -> dict[Path, str]:
     """Texts as launchers are compiled from them whose library has no kernels."""
-    return host_half.texts_of(texts, flags, host_half.without_bodies)
+    return host_code.texts_of(texts, flags, host_code.without_bodies)
 
 
 def has_kernels(path: Path, texts: Iterable[str]) -> bool:
@@ -242,7 +242,7 @@ def lacks_kernels(path: Path, jumps: Iterable[str], texts: Iterable[str]) -> boo
 
 def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
     """Those of kernels, and of what runs one, by the heads of kernels in texts."""
-    kernels = frozenset().union(*map(host_half.kernels_of, texts))
+    kernels = frozenset().union(*map(host_code.kernels_of, texts))
     likely = [s for s in symbols if "run_thread" in s or any(name in s for name in kernels)]
     return [
         each
@@ -304,7 +304,7 @@ class Named(NamedTuple):
         text = "\n".join(texts)
         heads = [] if launches_by_address(text) else re.findall(r"\b__global__\b([^;{]*)", text)
         heads = [head for head in heads if "=" not in head]  # a parameter's default
-        kernels = {name for head in heads for name in host_half.names_in(head)}
+        kernels = {name for head in heads for name in host_code.names_in(head)}
         named_alone = kernels.intersection(re.findall(r"(\w+)\s*<<\s*<", text))
         statics = re.findall(r"\bstatic\s+(const\b)?[^;=(){}]*?(\w+)\s*(?:[\[={]|;)", text)
         changing = {name for const, name in statics if not const}

@@ -561,7 +561,7 @@ def test_every_op_can_be_compiled_in_parts(users_cache):
     assert len(ops) > 20
     for recipe in ops:
         building.ensure(recipe)
-        assert objects.apart(next(building.readings(recipe))), recipe.name
+        assert objects.deferred(next(building.readings(recipe))), recipe.name
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import by_kernel, halves, host_half, machine, sources
+from toolchain import by_kernel, host_code, machine, nvcc_steps, sources
 
 SOURCE = """
 template <class T>
@@ -39,7 +39,7 @@ void host() { fill<<<1, 2>>>(1); }
 
 
 def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_preprocessor():
-    left = host_half.without_bodies(SOURCE)
+    left = host_code.without_bodies(SOURCE)
     assert left.count("\n") == SOURCE.count("\n")
     assert "for (;;)" not in left
     assert "x++" not in left
@@ -68,7 +68,7 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
 )
 def test_the_host_sees_no_constant_that_kernels_alone_name(text, is_left):
     texts = {Path("k.cu"): f"{text}\nint end;\n"}
-    (left,) = host_half.texts_of(texts, "", host_half.without_bodies).values()
+    (left,) = host_code.texts_of(texts, "", host_code.without_bodies).values()
     assert ("Size =" in left) == is_left
     assert left.split("\n").index("int end;") == text.count("\n") + 1
 
@@ -81,7 +81,7 @@ def test_with_pytorchs_headers_kernels_are_not_compiled_one_by_one(tmp_path, hea
     binding = tmp_path / "k.cpp"
     binding.write_text("#include <torch/extension.h>\n")
     recipe = recipe_of([source, binding], target="cuda")
-    found = by_kernel.halves(Inputs.read(recipe, Cache(tmp_path)), ())
+    found = by_kernel.on_demand(Inputs.read(recipe, Cache(tmp_path)), ())
     assert (found is not None) == apart
 
 
@@ -139,7 +139,7 @@ def test_which_lambdas_may_be_for_the_gpu(text, may):
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
-def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path):
+def test_the_kernels_of_host_code_are_named_as_its_image_names_them(tmp_path):
     source = tmp_path / "some.cu"
     source.write_text(
         'namespace n { extern "C" __global__ void plain(float* x) { x[0] = 1; } }\n'
@@ -148,7 +148,7 @@ def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path)
         "void run(float* x) { some<<<1, 1>>>(x); internal<<<1, 1>>>(x); }\n"
     )
     nvcc = str(machine.cuda_home() / "bin/nvcc")
-    command = [*halves.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
+    command = [*nvcc_steps.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
     subprocess.run(command, cwd=tmp_path, check=True)
     kernels = by_kernel.kernels_of(tmp_path / "some.o")
     assert sorted(kernels) == ["_Z4someIfEvPT_", "_Z8internalPf", "plain"]
@@ -157,7 +157,7 @@ def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
-def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
+def test_nvccs_steps_side_by_side_make_what_nvcc_makes(tmp_path):
     source, broken = tmp_path / "some.cu", tmp_path / "broken.cu"
     source.write_text(
         "namespace { __global__ void inner(float* x) { x[0] = 1; } }\n"
@@ -174,11 +174,11 @@ def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
         words = (line.split() for line in listed.stdout.splitlines())
         return {(word[1], word[0]) for word in words if "GLOBAL__N_" not in word[0]}
 
-    by_halves = [*halves.COMMAND, nvcc]
-    assert symbols(by_halves, "halves.o") == symbols([nvcc], "nvcc.o")
-    assert source in sources.read_depfile(tmp_path / "halves.o.d")
+    by_steps = [*nvcc_steps.COMMAND, nvcc]
+    assert symbols(by_steps, "steps.o") == symbols([nvcc], "nvcc.o")
+    assert source in sources.read_depfile(tmp_path / "steps.o.d")
     failed = subprocess.run(
-        [*by_halves, "-arch=sm_90", "-c", broken, "-o", "broken.o"],
+        [*by_steps, "-arch=sm_90", "-c", broken, "-o", "broken.o"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

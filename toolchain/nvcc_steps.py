@@ -1,6 +1,6 @@
-"""Run nvcc with the two halves of its work side by side.
+"""Run nvcc's compilation for the host beside that for the GPU.
 
-    python halves.py NVCC ARGUMENTS...
+    python nvcc_steps.py NVCC ARGUMENTS...
 
 What nvcc does for the host (the preprocessor, cudafe++) and for the GPU (the preprocessor, cicc,
 ptxas, fatbinary) do not need each other; only the C++ compiler, which comes last, needs both. nvcc
@@ -138,7 +138,7 @@ def run(nvcc: str, arguments: list[str]) -> int:
             thread = threading.Thread(target=lambda: found.append(for_gpu.run()))
             thread.start()
             status = _Chain(steps.for_host, environment, sys.stdout.fileno()).run()
-            if status:  # both halves find the same errors, and one tells them
+            if status:  # both find the same errors, and one tells them
                 for_gpu.end()
             thread.join()
             if status:
