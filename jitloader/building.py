@@ -181,7 +181,7 @@ def _build_in(
     lifeline: int | None = None,
 ) -> Build | None:
     with uncollected():
-        from jitloader import objects  # late: a warm load does without
+        from jitloader import kept_objects  # late: a warm load does without
         from jitloader.events import announced, note
         from toolchain.by_kernel import OnDemand
         from toolchain.compile import compile_library
@@ -195,7 +195,7 @@ def _build_in(
     with contextlib.nullcontext(_unheard) if deferred or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         on_demand = deferred if isinstance(deferred, OnDemand) else None
-        earlier = objects.earlier(inputs, on_demand)
+        earlier = kept_objects.earlier(inputs, on_demand)
         compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, deferred)
         warned = format_warnings(compiled.output, inputs.files) if compiled else []
         note(warned)
@@ -248,7 +248,7 @@ def _build_in(
     )
     build.write(result)
     inputs.cache.place(result, name)
-    objects.keep(inputs, compiled.objects, work, on_demand)
+    kept_objects.keep(inputs, compiled.objects, work, on_demand)
     here = torch.cuda.is_available() if recipe.target == "cuda" else inputs.includes_torch
     if here:
         from jitloader.parsing import parse

@@ -285,9 +285,9 @@ class Kernel:
     def _whole(self, build: Build) -> Build:
         if not build.launchers:
             return build
-        from jitloader import parts  # late: a warm load does without
+        from jitloader import lazy_launchers  # late: a warm load does without
 
-        return parts.whole(build, self.recipe)
+        return lazy_launchers.whole(build, self.recipe)
 
     def resources(self, threads: int = 256, *, whole: bool = True) -> list:
         """What each kernel of the newest build takes: registers, spills, shared memory, occupancy.
@@ -313,9 +313,9 @@ class Kernel:
         if whole or not self.build.launchers:
             log = self.whole().log()
         else:
-            from jitloader import parts  # late: a warm load does without
+            from jitloader import lazy_launchers  # late: a warm load does without
 
-            log = parts.said_of(self.build)
+            log = lazy_launchers.said_of(self.build)
         return Resources(uses(log), threads, note)
 
     def sass(

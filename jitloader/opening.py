@@ -25,7 +25,7 @@ from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
 if TYPE_CHECKING:
-    from jitloader.parts import Launchers
+    from jitloader.lazy_launchers import Launchers
 
 
 class OpenBuild:
@@ -94,10 +94,10 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             functions |= _templates(build, recipe)
             if build.launchers:
                 # Late, as below: a warm load does without.
-                from jitloader import by_kernel, parts
+                from jitloader import lazy_kernels, lazy_launchers
 
-                kind = by_kernel.Kernels if build.target == "cuda" else parts.Launchers
-                launchers = parts.opened(kind(build, recipe))
+                kind = lazy_kernels.Kernels if build.target == "cuda" else lazy_launchers.Launchers
+                launchers = lazy_launchers.opened(kind(build, recipe))
                 functions = launchers.calling(functions)
             _opened[build.name] = OpenBuild(build, functions, launchers)
         return _opened[build.name]
@@ -111,10 +111,10 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     """
     build = cached(inputs, in_parts=True)
     if build is None:
-        from jitloader import by_kernel, parts
+        from jitloader import lazy_kernels, lazy_launchers
         from jitloader.events import told_as_one
 
-        kind = by_kernel if inputs.recipe.target == "cuda" else parts
+        kind = lazy_kernels if inputs.recipe.target == "cuda" else lazy_launchers
         if inputs.recipe.target == "cpu":
             runtime.build_beside(with_checker=inputs.recipe.check)
         with told_as_one():  # what could not be in parts is nothing that a person has to know
@@ -124,7 +124,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     try:
         result = open_build(build, inputs.recipe)
         if build.launchers and not inputs.recipe.check:
-            from jitloader.parts import complete
+            from jitloader.lazy_launchers import complete
 
             complete(inputs)
         return result

@@ -5,7 +5,7 @@ forty. So the .cu is compiled twice, side by side. For the host, with kernels th
 that gives the launchers, and what nvcc has in the place of each kernel for them. For the GPU, with
 only those kernels instantiated that are wanted: that gives a fat binary. `by_kernel.h` is compiled
 with the host code, and stands between that and CUDA's runtime: before a kernel is launched or
-asked for its attributes for the first time, it has `jitloader.by_kernel` register the fat binary
+asked for its attributes for the first time, it has `jitloader.lazy_kernels` register the fat binary
 that holds it.
 
 A kernel is told apart by its symbol, and instantiated by a pointer to it:

@@ -6,8 +6,8 @@ A binding calls launchers, functions that a .cu instantiates for each type:
 
 An edit of the .cu changes all of them, and a call needs one. So the library with the binding, which
 is only linked, has a jump in the place of each launcher. The first call of one asks where it is
-(`jitloader.parts`), and then it is compiled: the same source, in which this launcher is the only
-explicit instantiation. Every later call takes one jump through memory.
+(`jitloader.lazy_launchers`), and then it is compiled: the same source, in which this launcher is
+the only explicit instantiation. Every later call takes one jump through memory.
 
 So it is with the kernels of a launcher, of which a call launches few: the library with the launcher
 declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
@@ -39,7 +39,7 @@ from toolchain.errors import demangled
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 
-# What `jitloader.parts` looks for in the libraries.
+# What `jitloader.lazy_launchers` looks for in the libraries.
 SLOTS = "jitload_slots"  # where the jumps lead, one for each function
 FIND = "jitload_find"  # the function that is asked at a first call
 HELD = "jitload_held"  # the addresses of a part's launchers, and of the sites of its kernels

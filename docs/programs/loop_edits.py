@@ -139,7 +139,7 @@ RUN = """
 """
 # For a GPU that is not here: what the call would launch is noted as if it had been launched.
 BUILD = """
-    from jitloader import by_kernel, parts
+    from jitloader import lazy_kernels, lazy_launchers
     from jitloader.arguments import recipe_of
     from jitloader.building import build_of, cached
     from jitloader.cache import Cache
@@ -151,11 +151,11 @@ BUILD = """
 
     def result():
         inputs = Inputs.read(recipe, Cache.here())
-        build = cached(inputs, in_parts=True) or by_kernel.begun(inputs) or build_of(inputs)
+        build = cached(inputs, in_parts=True) or lazy_kernels.begun(inputs) or build_of(inputs)
         named = zip(build.launchers, demangled_names(list(build.launchers)))
         launched = [symbol for symbol, name in named if {launched!r} in name]
         if launched:
-            write_note(parts._note_of(inputs), {{"launchers": launched}})
+            write_note(lazy_launchers._note_of(inputs), {{"launchers": launched}})
 """
 
 # Others' ways of compiling the three lines while the program runs, by NVRTC.

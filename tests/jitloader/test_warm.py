@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("in_scratch")
 # What only a build needs, or somebody who asks for it.
 _OF_BUILDS = [
     *("toolchain.compile", "toolchain.launchers", "toolchain.registrations", "simulator.rewrite"),
-    *("simulator.ptx", "toolchain.nvccs_flags", "toolchain.signatures", "jitloader.parts"),
+    *("simulator.ptx", "toolchain.nvccs_flags", "toolchain.signatures", "jitloader.lazy_launchers"),
     *("jitloader.programs", "jitloader.gradient_text", "jitloader.cfunctions", "difflib"),
     *("sysconfig", "shlex", "ninja", "filelock", "torch.utils.cpp_extension"),
 ]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from jitloader import background, objects, runtime
+from jitloader import background, kept_objects, runtime
 from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
@@ -41,7 +41,7 @@ def begun(inputs: Inputs) -> Build | None:
 
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
-    deferred = objects.deferred(inputs)
+    deferred = kept_objects.deferred(inputs)
     if deferred is None:
         return None
     for functions in (deferred.functions, parts.with_kernels(deferred.functions)):
@@ -65,7 +65,7 @@ def _first_parts(
     None where the inputs are no longer what the compiler reads.
     """
     launchers = parts.without_kernels(functions, called)
-    host = cached(objects.host_part_of(inputs, functions, launchers)) if launchers else None
+    host = cached(kept_objects.host_part_of(inputs, functions, launchers)) if launchers else None
     left = [name for name in called if host is None or name not in launchers]
     rest = _part(inputs, inputs.name, functions, left) if left or host is None else None
     if rest is None and (left or host is None):
@@ -80,11 +80,11 @@ def _part(
 
     Returns and raises as `build_of` does.
     """
-    part = objects.part_of(inputs, build, functions, wanted)
+    part = kept_objects.part_of(inputs, build, functions, wanted)
     try:
         return build_of(part)
     except CompileError as error:
-        if (left := objects.without_aliases(part, output_of(error))) is None:
+        if (left := kept_objects.without_aliases(part, output_of(error))) is None:
             raise
         return build_of(left)
 
@@ -103,12 +103,14 @@ def complete(inputs: Inputs) -> None:
 
 def _completed(inputs: Inputs, lifeline: int) -> None:
     """Compile the launchers that were called by themselves, and then the whole."""
-    deferred = objects.deferred(inputs)
+    deferred = kept_objects.deferred(inputs)
     if deferred:
         launchers = parts.without_kernels(deferred.functions, called_before(inputs))
         with contextlib.suppress(CompileError):  # the whole says so
             if launchers:
-                completed(objects.host_part_of(inputs, deferred.functions, launchers), lifeline)
+                completed(
+                    kept_objects.host_part_of(inputs, deferred.functions, launchers), lifeline
+                )
     if not background.is_over(lifeline):
         completed(inputs, lifeline)
 

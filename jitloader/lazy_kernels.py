@@ -1,10 +1,10 @@
 """A build for a GPU whose kernels are compiled one by one: `toolchain.by_kernel`, as calls ask.
 
-Like a build in parts for the CPU (`jitloader.parts`) it takes the place of a whole one: after an
-edit, and in an empty cache where a source instantiates kernels for types that a call may never ask
-for. `load` compiles the bindings and the host code, unless they are what they were, and beside
-them the kernels that were launched before the edit. What else is launched is compiled then. The
-whole build follows in the background.
+Like a build in parts for the CPU (`jitloader.lazy_launchers`) it takes the place of a whole one:
+after an edit, and in an empty cache where a source instantiates kernels for types that a call may
+never ask for. `load` compiles the bindings and the host code, unless they are what they were, and
+beside them the kernels that were launched before the edit. What else is launched is compiled then.
+The whole build follows in the background.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 
-from jitloader import objects
+from jitloader import kept_objects
 from jitloader.building import build_of, linked
 from jitloader.builds import Build
 from jitloader.events import told_as_one
 from jitloader.inputs import Inputs
-from jitloader.parts import Launchers, called_before, output_of
+from jitloader.lazy_launchers import Launchers, called_before, output_of
 from toolchain import by_kernel
 from toolchain.code import Part
 from toolchain.errors import CompileError
@@ -51,7 +51,7 @@ def _follows_a_build(inputs: Inputs) -> bool:
     """Whether this kernel was built before, with the same bindings as far as can be told."""
     if len(inputs.recipe.sources) == 1:
         return any(inputs.cache.own.glob(f"{inputs.recipe.identifier}_*"))
-    known = objects.earlier(inputs).objects
+    known = kept_objects.earlier(inputs).objects
     return all(
         number in known for number, path in enumerate(inputs.recipe.sources) if path.suffix != ".cu"
     )

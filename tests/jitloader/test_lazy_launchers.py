@@ -20,8 +20,7 @@ from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
 import lab
-from jitloader import background, building, commands, objects
-from jitloader import parts as loader_parts
+from jitloader import background, building, commands, kept_objects, lazy_launchers
 from jitloader.arguments import KERNELS, op_file
 from jitloader.builds import Build
 from jitloader.cache import Cache
@@ -189,7 +188,7 @@ def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypa
     """Also of the first edit in a cache, when nothing was called before that was loaded."""
     made: list[tuple | None] = []
     monkeypatch.setattr(
-        "jitloader.parts.completed", lambda inputs, _: made.append(inputs.recipe.part)
+        "jitloader.lazy_launchers.completed", lambda inputs, _: made.append(inputs.recipe.part)
     )
     shutil.rmtree(scene.cache / "called", ignore_errors=True)
     value = scene.edit()
@@ -240,10 +239,10 @@ def _complete_launchers(kernel: jitload.Kernel) -> None:
         patch.setattr(idle, "COMMAND", [])
         completed = building.completed
         patch.setattr(
-            "jitloader.parts.completed", lambda i, end: i.recipe.part and completed(i, end)
+            "jitloader.lazy_launchers.completed", lambda i, end: i.recipe.part and completed(i, end)
         )
         reading, writing = os.pipe()
-        loader_parts._completed(Inputs.read(kernel.recipe, Cache.here()), reading)
+        lazy_launchers._completed(Inputs.read(kernel.recipe, Cache.here()), reading)
         os.close(writing)
         os.close(reading)
 
@@ -561,7 +560,7 @@ def test_every_op_can_be_compiled_in_parts(users_cache):
     assert len(ops) > 20
     for recipe in ops:
         building.ensure(recipe)
-        assert objects.deferred(next(building.readings(recipe))), recipe.name
+        assert kept_objects.deferred(next(building.readings(recipe))), recipe.name
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ FLOAT, DOUBLE = (f"_ZN{len(by_kernel.NAMED)}{by_kernel.NAMED}4fillI{it}EEvPT_l" 
 # A session without a GPU: the runtime that it launches by is tests/helpers/fake_cudart.cpp.
 BEGIN = """
 import ctypes, json, os, pathlib, sys, torch
-from jitloader import background, building, opening, parts
+from jitloader import background, building, lazy_launchers, opening
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
@@ -93,7 +93,7 @@ def call(kernel, *kinds):
     before = len(runtime.fake_launched())
     for kind in kinds:
         kernel.fill(torch.zeros(9, dtype=kind))
-    in_parts = parts._open.get(kernel.build.name)
+    in_parts = lazy_launchers._open.get(kernel.build.name)
     compiled = in_parts and len(in_parts.parts)
     told.append([runtime.fake_launched()[before:].decode().split(), compiled])
 
