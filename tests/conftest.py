@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where all tests run side by side, the others build ops while the first process collects.
+
+    So it compiles the tests' modules, which takes Python twelve seconds, for all of them.
+    """
+    is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if not is_first and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        import op_cases  # noqa: F401 - it builds them
+
+
 def pytest_xdist_auto_num_workers() -> int | None:
     """One process more than there are cores: many tests wait, for a browser or for what is killed.
 

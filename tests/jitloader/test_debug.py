@@ -150,6 +150,7 @@ def test_a_condition_holds_for_a_kernel_that_is_not_loaded_yet(source):
 
 
 @needs_gdb
+@pytest.mark.slow
 def test_vs_codes_configuration_stops_in_one_thread(source):
     """Its program, arguments and commands, as the extension gives them to gdb's machine interface:
     a breakpoint has the whole path, and its condition by -c."""
@@ -233,6 +234,7 @@ def test_at_a_terminal_a_program_is_stepped_thread_by_thread(source):
 
 
 @needs_gdb
+@pytest.mark.slow
 def test_at_a_terminal_a_call_from_python_stops_in_one_thread(tmp_path):
     (tmp_path / "called.cu").write_text(CALLED)
     (tmp_path / "call.py").write_text(

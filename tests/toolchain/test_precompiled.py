@@ -231,6 +231,18 @@ def test_those_are_asked_for_once_a_build_has_read_them_and_never_made_in_its_ti
 FOR_A_GPU = pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 
 
+TINY = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+int three();
+int64_t called(torch::stable::Tensor) { return three(); }
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("called(Tensor x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("called", TORCH_BOX(&called));
+}
+"""
+
+
 @FOR_A_GPU
 def test_a_binding_for_a_gpu_finds_parsed_what_set_up_has_parsed_and_becomes_the_same(
     tmp_path, monkeypatch
@@ -239,16 +251,19 @@ def test_a_binding_for_a_gpu_finds_parsed_what_set_up_has_parsed_and_becomes_the
     environment = Cache(tmp_path / "environment")
     parse_for_bindings(environment)
     [parsed] = environment.own.glob("precompiled/*/stable_torch.h.gch")
+    (tmp_path / "tiny.cu").write_text("int three() { return 3; }\n")
+    (tmp_path / "tiny.cpp").write_text(TINY)
+    sources = [tmp_path / "tiny.cu", tmp_path / "tiny.cpp"]
     objects = []
     for shared in (), (environment.own,):
         cache = Cache(tmp_path / f"with {len(shared)}", shared)
-        build = ensure(recipe_of(["square"], target="cuda"), cache)
+        build = ensure(recipe_of(sources, target="cuda"), cache)
         assert (str(parsed.parent) in build.log()) == bool(shared)
         assert not list(cache.own.glob("precompiled"))
         [of_binding] = [
             folder
             for folder in cache.own.glob("objects/*")
-            if "kernels/square.cpp" in json.loads((folder / "build.json").read_text())["read"]
+            if str(sources[1]) in json.loads((folder / "build.json").read_text())["read"]
         ]
         objects.append((of_binding / "object").read_bytes())
     assert objects[0] == objects[1]
