@@ -1,5 +1,6 @@
 """kernel-playground check: programs, scripts and ops from the shell."""
 
+import subprocess
 import sys
 from pathlib import Path
 
