@@ -1,10 +1,9 @@
-"""Judges of chapter 11: wide rows."""
+"""Judges of chapter 11: rows that one block keeps."""
 
 import torch
 
 import lab
-from jitload import LIMITS, SHARED_OF_A_BLOCK, Use
-from kernels.layer_norm import layer_norm
+from jitload import LIMITS, Use
 from lab.course.exercise import Attempt, Claim, answer, kernel
 
 SHAPES = ((1, 1), (3, 31), (9, 32), (2, 33), (5, 1000))
@@ -52,25 +51,6 @@ def kept(attempt):
     )
 
 
-@kernel(lines=38)
-def halves(attempt):
-    """Also where one half is far above the other, or is nothing but -infinity."""
-    for rows, cols in SHAPES[::-1]:
-        for what, left, right in [
-            ("as they come", 0.0, 0.0),
-            ("left 200 higher", 200.0, 0.0),
-            ("right 200 higher", 0.0, 200.0),
-            ("left masked", -torch.inf, 0.0),
-            ("right masked", 0.0, -torch.inf),
-        ]:
-            x, y = noise(rows, cols), attempt.empty(rows, cols)
-            if cols > 1:
-                x[:, : cols // 2] += left
-                x[:, cols // 2 :] += right
-            attempt(attempt.tensor(x), attempt.empty(rows, 2, 2), y, rows, cols)
-            yield close(y, x.double().softmax(-1), f"{rows} x {cols}, {what}")
-
-
 @kernel(lines=41, bug=True)
 def reused(attempt):
     """No two accesses of one place without an order; and right, of course."""
@@ -79,20 +59,6 @@ def reused(attempt):
         x, y = noise(rows, cols), attempt.empty(rows, cols)
         attempt(attempt.tensor(x), y, rows, cols)
         yield close(y, x.double().softmax(-1), f"{rows} x {cols}")
-
-
-@answer
-def widest(given):
-    """Columns of a row for which so many blocks fit on a multiprocessor of an H200."""
-    for itemsize, blocks, cluster in [(4, 1, 1), (2, 1, 1), (4, 3, 1), (2, 3, 8), (2, 5, 4)]:
-        bytes_of_block = LIMITS[HOPPER][2] // blocks - SHARED_OF_A_BLOCK
-        wanted = bytes_of_block // 16 * 16 * cluster // itemsize
-        got = given(itemsize, blocks, cluster)
-        yield Claim(
-            got is not ... and got == wanted,
-            f"{itemsize} bytes an element, {blocks} on a multiprocessor, {cluster} a row: got"
-            f" {got}. How many vectors of 16 bytes fit into what one block may have?",
-        )
 
 
 @answer
@@ -132,14 +98,3 @@ def suspects(given):
         )
     wrong = [name for name, illness in given.items() if illness != ILLNESSES[name]]
     yield Claim(not wrong, f"{len(wrong)} of them have another illness")
-
-
-@answer
-def break_width(given):
-    """How far from a boundary a row begins that layer_norm's best version reads twice."""
-    yield Claim(isinstance(given, int), "wanted is a number of elements")
-    yield Claim(0 <= given <= 8, f"{given} elements; wanted are 0 to 8")
-    x = noise(1, given + 4096)[:, given:]
-    report = lab.check(layer_norm, x, torch.ones(4096), torch.zeros(4096))
-    times = report.tensors.set_index("tensor").bytes_fetched["x"] / x.nbytes
-    yield Claim(times > 1.9, f"{given} elements: x is read {times:.2f} times")

@@ -6,42 +6,7 @@ from matplotlib.figure import Figure
 
 from lab import figure as drawing
 
-REGISTERED = {  # colour of what a call meets at a key, and what that means
-    "there": ("#0072B2", "called, and registered"),
-    "handed on": ("#F0C75E", "called, not registered: passed on"),
-    "missing": ("#C8332B", "called, not registered: an error"),
-    None: ("white", "not called"),
-}
 WAYS = ("#D55E00", "#009E73", "#E69F00", "#0072B2")
-
-
-def calls(
-    keys: Sequence[str],
-    wanted: dict[str, set[str]],
-    met: dict[str, dict[str, list[tuple[str, str]]]],
-) -> Figure:
-    """What each call meets at which key of the dispatcher, for each kind of function.
-
-    wanted: the keys of each call. met: by kind and call, pairs of a key and what was there.
-    """
-    with drawing.style():
-        figure, (panels,) = drawing.grid(1, len(met), (2.7, 2.0), sharey=True)
-        for axes, (kind, paths) in zip(panels, met.items(), strict=True):
-            for row, (name, path) in enumerate(paths.items()):
-                for column, key in enumerate(keys):
-                    if key in wanted[name] or key in dict(path):
-                        color, label = REGISTERED[dict(path).get(key)]
-                        look = {"s": 110, "color": color, "edgecolor": "0.5", "marker": "s"}
-                        axes.scatter(column, row, label=label, **look)
-                columns = [keys.index(key) for key, _ in path]
-                axes.plot(columns, [row] * len(columns), color="0.5", zorder=0)
-            axes.set_xticks(range(len(keys)), keys, rotation=40, ha="right")
-            axes.set_yticks(range(len(wanted)), wanted)
-            axes.set(xlim=(-0.6, len(keys) - 0.4), ylim=(len(wanted) - 0.4, -0.6), title=kind)
-            axes.tick_params(length=0)
-            axes.grid(False)
-            axes.spines[:].set_visible(False)
-        return drawing.finish(figure, "Whom a call reaches", "")
 
 
 def costs(

@@ -32,7 +32,8 @@ def tags(cell) -> list[str]:
 
 def chapters() -> list:
     """All; most are left to make test-all, the longest of them first."""
-    first = dict.fromkeys(("12_bind_it", "13_train"), (pytest.mark.slow, pytest.mark.longest))
+    long = ("12b_ship_it", "12_bind_it", "13_train")
+    first = dict.fromkeys(long, (pytest.mark.slow, pytest.mark.longest))
     marks = dict.fromkeys(QUICK, ()) | first
     return [
         pytest.param(path, marks=marks.get(path.stem, pytest.mark.slow), id=path.stem)
