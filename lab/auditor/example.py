@@ -131,8 +131,8 @@ class Example:
 
     call: the example itself. letters: of each tensor's place, the letter of each dimension, with a
     factor, or None where it stays. sizes: the example's. limits: of integers, the letter or the
-    number that they stay below. offsets: of integers that say where parts of a whole begin, as
-    cu_seqlens does: the letter that they end at. takes: types that the reference takes.
+    number that they stay below. offsets: of integers that say where parts of a whole begin or end,
+    as cu_seqlens does: the letter that they end at. takes: types that the reference takes.
     """
 
     call: Call
@@ -211,14 +211,15 @@ class Example:
                 self.offsets = {i: it for i, it in self.offsets.items() if it != letter}
 
     def _find_offsets(self) -> None:
-        """A vector of integers that begins with 0, never falls and ends with another one's size."""
+        """A vector of integers that never falls and ends with another one's size: where parts end,
+        or where they begin, with 0 before all others."""
         for i in self.call.tensors:
             t = self.call.leaves[i]
             if t.is_floating_point() or t.dtype == torch.bool or t.dim() != 1 or len(t) < 2:
                 continue
             letter = f"n{int(t[-1])}"
             own = {p[1] for p in self.letters[i] if p}
-            rises = int(t[0]) == 0 and bool((t.diff() >= 0).all())
+            rises = int(t[0]) >= 0 and bool((t.diff() >= 0).all())
             if rises and letter in self.sizes and letter not in own:
                 self.offsets[i] = letter
 
@@ -321,7 +322,9 @@ class Example:
         if place in self.offsets:
             end = sizes[self.offsets[place]]
             drawn = torch.randint(end + 1, shape, generator=dice).sort().values
-            drawn[:1], drawn[1:][-1:] = 0, end
+            drawn[-1:] = end
+            if int(like[0]) == 0:
+                drawn[:1] = 0
             return drawn.to(like.dtype).to(like.device)
         if not like.is_floating_point():
             limit = self.limits.get(place, 1)

@@ -70,6 +70,13 @@ PYTORCHS = {
     "kl_div": (lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1)), (X, X.flip(0))),
     "leaky_relu": (F.leaky_relu, (X, 0.01)),
     "where": (torch.where, (X > 0, X, X.flip(0))),
+    "softplus": (F.softplus, (X,)),
+    "glu": (lambda x: F.glu(x, 0), (drawn(6, 33),)),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), (X,)),
+    "cosine_similarity": (lambda x, y: F.cosine_similarity(x, y, -1), (X, X.flip(0))),
+    "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), (IMAGE,)),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2), (IMAGE,)),
+    "bmm": (torch.bmm, (drawn(2, 5, 7), drawn(2, 7, 3))),
     "cat": (lambda a, b: torch.cat((a, b), -1), (X, drawn(5, 7))),
     "transpose": (torch.t, (X,)),
     "one_hot": (lambda i: F.one_hot(i, 9), (INDEX,)),
@@ -198,6 +205,25 @@ def test_integers_that_say_where_parts_begin():
     assert len(a) == len(b) == 7
     traps = ["shapes", "layouts", "empty", "error"]
     report = lab.audit(of_parts, (X, begins), reference=reference, only=traps, isolated=False)
+    assert report.ok, str(report)
+    assert report.row("shapes").verdict == "ok"
+
+
+def test_integers_that_say_where_parts_end():
+    """As torch._grouped_mm takes them: what falls is drawn nowhere."""
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+
+    def reference(x: Tensor, ends: Tensor) -> Tensor:
+        ends = [0, *ends.tolist()]
+        assert ends == sorted(ends)
+        assert ends[-1] == len(x)
+        return torch.stack([x[a:b].sum(0) for a, b in pairwise(ends)])
+
+    def op(x: Tensor, ends: Tensor) -> Tensor:
+        return of_parts(x, torch.cat((torch.zeros_like(ends[:1]), ends)))
+
+    traps = ["shapes", "layouts", "empty", "error"]
+    report = lab.audit(op, (X, ends), reference=reference, only=traps, isolated=False)
     assert report.ok, str(report)
     assert report.row("shapes").verdict == "ok"
 
