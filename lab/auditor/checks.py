@@ -8,6 +8,7 @@ from torch import Tensor
 from lab.auditor.example import Call
 from lab.auditor.judging import NoGradient
 from lab.auditor.subject import Found, NotRun, Subject
+from lab.checker.captured import module_of
 from lab.checker.findings import hint_for
 from lab.checker.report import Report
 from lab.checker.run import check
@@ -26,8 +27,10 @@ MOST = 1 << 16  # elements of a call that is checked
 def _both(subject: Subject, arriving: list[Tensor]):
     """The op, and its backward pass where it has one."""
 
+    function = subject.function
+
     def forward_and_backward(*args, **kwargs):
-        outputs = torch.utils._pytree.tree_flatten(subject.function(*args, **kwargs))[0]
+        outputs = torch.utils._pytree.tree_flatten(function(*args, **kwargs))[0]
         ends = [y for y in outputs if isinstance(y, Tensor) and y.requires_grad]
         if ends:
             leaves = torch.utils._pytree.tree_flatten((args, kwargs))[0]
@@ -39,6 +42,7 @@ def _both(subject: Subject, arriving: list[Tensor]):
             torch.autograd.grad(ends, leaves, given, allow_unused=True)
         return outputs
 
+    forward_and_backward.__module__ = module_of(function)  # so its globals are the op's, too
     return forward_and_backward
 
 

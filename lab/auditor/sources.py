@@ -207,6 +207,7 @@ def _function(text: str, at: int) -> tuple[str, int, int]:
 
     Brackets of if, for and lambdas are passed over; ("", 0, the text's end) outside of functions.
     """
+    text = re.sub(r"=\s*\{\s*\}", lambda it: " " * len(it[0]), text)  # values of parameters
     opened: list[int] = []
     for bracket in re.finditer(r"[{}]", text[:at]):
         if bracket[0] == "{":

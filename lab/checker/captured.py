@@ -36,14 +36,24 @@ def captured(function: Callable) -> Iterator[tuple[str, torch.Tensor]]:
         user = waiting.pop()
         for name, value in _variables(user):
             for path, leaf in _members(name, value):
+                if isinstance(leaf, staticmethod):  # of a torch.autograd.Function
+                    leaf = leaf.__func__
                 if id(leaf) in known:
                     continue
                 known.add(id(leaf))
                 if isinstance(leaf, torch.Tensor):
                     yield path, leaf
                     yield from ((f"kept by {path}", kept) for kept in _kept(leaf))
-                elif isinstance(leaf, FunctionType) and leaf.__module__ == user.__module__:
+                elif isinstance(leaf, FunctionType | MethodType) and module_of(leaf) == module_of(
+                    user
+                ):
                     waiting.append(leaf)
+
+
+def module_of(function: Any) -> str | None:
+    """Where it is defined: of `apply`, where its torch.autograd.Function is."""
+    owner = getattr(function, "__self__", None)
+    return getattr(owner if isinstance(owner, type) else function, "__module__", None)
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:

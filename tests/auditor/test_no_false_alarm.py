@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import jitload
 import lab
 from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE, REFUSED
@@ -394,6 +395,9 @@ def test_a_scale_of_infinity_at_the_end_of_a_sum():
     options["reference"] = lambda x, s: (x * s).sum(1)
     inputs = X, torch.tensor(0.7)
     assert lab.audit(lambda x, s: x.sum(1) * s, inputs, **options).ok
+    scales = options | {"reference": lambda x, s: (x * s[:, None]).sum(1)}  # one of them NaN
+    assert lab.audit(lambda x, s: x.sum(1) * s, (X, drawn(5)), **scales).ok
+    assert not lab.audit(lambda x, s: x.sum(1) * s.nan_to_num(1), (X, drawn(5)), **scales).ok
     assert not lab.audit(lambda x, s: x.nan_to_num().sum(1) * s, inputs, **options).ok
 
 
@@ -415,7 +419,8 @@ def test_floats_of_four_bits_are_taken():
 
 
 HEADER = """\
-template <class T> void launch_twice(const T* x, T* y, int64_t n, cudaStream_t stream) {
+template <class T>
+void launch_twice(const T* x, T* y, int64_t n, cudaStream_t stream, Counters counters = {}) {
     twice_kernel<T><<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
 }
 """
@@ -428,8 +433,11 @@ def test_a_launcher_of_a_header_that_the_op_leaves_out(tmp_path):
     main.write_text("void other() {}\n")
     options = {"only": ["checked launch"], "sources": [header, main]}
     assert not accusations(torch.relu, X, **options)
-    main.write_text("void twice(const float* x, float* y) { launch_twice(x, y, 3, 0); }\n")
+    called = "void twice(const float* x, float* y) { launch_twice(x, y, 3, 0); }\n"
+    main.write_text(called)
     assert any("checked" in it for it in accusations(torch.relu, X, **options))
+    main.write_text(called.replace("; }", "; cudaGetLastError(); }"))
+    assert not accusations(torch.relu, X, **options)
 
 
 def test_floats_of_one_byte_are_drawn_as_numbers():
@@ -444,3 +452,53 @@ def test_floats_of_one_byte_are_drawn_as_numbers():
     options = {"only": traps, "isolated": False, "reference": lambda q, s: q.double() * s}
     report = lab.audit(lambda q, s: q.float() * s, (x, scale), **options)
     assert {report.row(it).verdict for it in traps} == {"ok"}, str(report)
+
+
+SIZES = torch.arange(1.0, 9.0)
+SIZED = """\
+__global__ void sized(const float* x, const float* by, float* y, int64_t n) {
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * by[i % 8];
+}
+extern "C" cudaError_t launch(const float* x, const float* by, float* y, int64_t n,
+                              cudaStream_t stream) {
+    if (n) sized<<<(n + 255) / 256, 256, 0, stream>>>(x, by, y, n);
+    return cudaGetLastError();
+}
+"""
+
+
+def of_sizes(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    KERNELS["sized"].launch(x.contiguous(), SIZES, y, x.numel())
+    return y
+
+
+KERNELS: dict[str, jitload.Kernel] = {}
+
+
+class OfSizes(torch.autograd.Function):
+    """A tensor that stands beside the op is used in both passes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return of_sizes(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return of_sizes(g)
+
+
+def test_a_tensor_beside_the_op_is_no_wild_pointer(tmp_path):
+    path = tmp_path / "sized.cu"
+    path.write_text(SIZED)
+    KERNELS["sized"] = jitload.load(path, target="cpu")
+    options = {"only": ["bounds"], "isolated": False}
+
+    def reference(x: Tensor) -> Tensor:
+        assert x.shape[-1] == 8
+        return x * SIZES.to(x)
+
+    report = lab.audit(OfSizes.apply, X[:3, :8].clone(), reference=reference, **options)
+    assert report.row("bounds").verdict == "ok", str(report)
