@@ -44,6 +44,7 @@ class Use:
         registers: of a thread.
         spilled: bytes of registers that a thread has to keep in memory, stores and loads together.
         shared: bytes of static shared memory of a block; what a launch asks for comes on top.
+        stack: bytes of local memory of a thread, what is spilled included.
     """
 
     kernel: str
@@ -51,6 +52,7 @@ class Use:
     registers: int
     spilled: int
     shared: int
+    stack: int = 0
 
     def occupancy(self, threads: int, shared: int = 0) -> float | None:
         """The part of a multiprocessor's threads that blocks of `threads` threads can fill.
@@ -126,6 +128,7 @@ def uses(log: str) -> list[Use]:
                 int(match["registers"]),
                 int(match["stores"]) + int(match["loads"]),
                 int(match["shared"] or 0),
+                int(match["stack"]),
             )
             for match in found
         ),

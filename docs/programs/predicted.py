@@ -98,29 +98,31 @@ def predict(path: Path, ops: list[str]) -> None:
         except Exception as failure:
             print(product, version, in_short(failure), flush=True)
             continue
-        microseconds = [1e6 * it for it in (found.seconds, found.lower, found.upper)]
-        kernels = "; ".join(launch.kernel for launch in found.counts.launches)
-        table.loc[index, PREDICTED] = [
-            *(f"{it:.4g}" for it in microseconds),
-            found.certain,
-            found.longest.main,
-            kernels,
-        ]
-        ratio = microseconds[0] / float(line.measured_us)
+        table.loc[index, PREDICTED] = predicted(found)
+        ratio = 1e6 * found.seconds / float(line.measured_us)
         print(f"{ratio:6.2f} {float(line.measured_us):9.4g} us  {product} {version}", flush=True)
         table.to_csv(path, index=False)
-    told(table)
+    told(table, "op")
 
 
-def told(table: pd.DataFrame) -> None:
-    """The distribution of errors."""
+def predicted(found: lab.Prediction) -> list[object]:
+    """The columns PREDICTED."""
+    microseconds = [1e6 * it for it in (found.seconds, found.lower, found.upper)]
+    kernels = "; ".join(launch.kernel for launch in found.counts.launches)
+    numbers = [f"{it:.4g}" for it in microseconds]
+    return [*numbers, found.certain, found.longest.main, kernels]
+
+
+def told(table: pd.DataFrame, by: str) -> None:
+    """The distribution of errors, of all, of those that are not "measure this", and by a column."""
     table = table[table.predicted_us != ""].copy()
     for column in ("measured_us", "predicted_us", "lower_us", "upper_us"):
         table[column] = table[column].astype(float)
     ratio = table.predicted_us / table.measured_us
     table["error"] = np.maximum(ratio, 1 / ratio) - 1
     table["inside"] = table.measured_us.between(table.lower_us, table.upper_us)
-    parts = {"all": table, **dict(list(table.groupby("op")))}
+    certain = table[table.certain.astype(str) == "True"]
+    parts = {"all": table, "certain": certain, **dict(list(table.groupby(by)))}
     for name, part in parts.items():
         middle, far = part.error.quantile([0.5, 0.9])
         print(f"{name:20} {len(part):4} cells, error {middle:4.0%} median, {far:4.0%} 90th", end="")

@@ -21,6 +21,7 @@ class Gpu:
     dirty_bytes: what L2 holds after a flush by writes, and has to write to DRAM first.
     dirty_share: how much of that leaves L2 for each byte that is read.
     launch_us: an empty kernel between two events; next_launch_us: each further launch of a call.
+    host_wait_us: from the end of a launch that the host waits for to what it then asks for.
     cold_us: what a kernel's code and arguments take that no cache has.
     block_ns: to launch a block, while the GPU has room for it.
     *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
@@ -49,6 +50,7 @@ class Gpu:
     dirty_share: float
     launch_us: float
     next_launch_us: float
+    host_wait_us: float
     cold_us: float
     block_ns: float
     copy_gb_per_s: float

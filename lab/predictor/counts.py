@@ -52,7 +52,7 @@ class Access:
 class Launch:
     """One launch. Counts are of all blocks, from those that were recorded.
 
-    registers, code: None where there is no machine code.
+    registers, code: None where there is no machine code. stack: bytes of a thread's local memory.
     """
 
     kernel: str
@@ -67,7 +67,7 @@ class Launch:
     products: dict[str, float]
     active: float = 0.0  # warps that ask for any global memory
     registers: int | None = None
-    spilled: int = 0
+    stack: int = 0
     code: machine_code.Code | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -78,11 +78,15 @@ class Launch:
 
 @dataclass
 class Counts:
-    """The launches of a call, its report, and the bytes that it has to move at least."""
+    """The launches of a call, its report, and the bytes that it has to move at least.
+
+    waits: where the host waited, the launches made by then, and how many of these were over.
+    """
 
     launches: list[Launch]
     report: Report
     bytes: int
+    waits: list[tuple[int, int]] = field(default_factory=list)
 
 
 def counts(
@@ -122,7 +126,8 @@ def counts(
     launches = [_launch(it, report) for it in report._data["launches"]]
     for launch, it in zip(launches, report._data["launches"], strict=True):
         _add_code(launch, it, functions)
-    return Counts(launches, report, _floor(launches, report))
+    waits = [(it["made"], it["over"]) for it in report._data["host_waits"]]
+    return Counts(launches, report, _floor(launches, report), waits)
 
 
 def _floor(launches: list[Launch], report: Report) -> int:
@@ -152,14 +157,7 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
             continue  # the constant cache gives a warp one word a cycle, as an operand
         file, line, _ = report._places.sites[reuse["site"]]
         memory = "shared" if TYPES[region["type"]] == "shared" else "global"
-        if (
-            reuse["left_out"] and not reuse["asked"]
-        ):  # all of them: as if warps' lanes were in a row
-            asked = reuse["left_out"]
-            lanes = min(math.prod(it["block"]), WARP)
-            reuse |= {"asked": asked, "requests": asked / (lanes * max(site["size"], 1))}
-            reuse |= {"sectors": asked / SECTOR, "lines": asked / 128, "left_out": 0}
-        # Accesses for which there was no room in a trace are as those before them.
+        # Accesses for which there was no room in a trace are as those of their site that are kept.
         scale = factor * (1 + reuse["left_out"] / max(reuse["asked"], 1))
         number = {name: scale * reuse[name] for name in COUNTED}
         accesses.append(
@@ -227,7 +225,7 @@ def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -
         requests[access.key] = before[0] + access.requests, min(before[1], access.size)
     machine_code.count(launch.code, requests, launch.warps, launch.shuffles, launch.barriers)
     if use:
-        launch.registers, launch.spilled = use.registers, use.spilled
+        launch.registers, launch.stack = use.registers, use.stack
         launch.shared = it["shared"] + use.shared
 
 

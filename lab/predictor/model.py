@@ -11,7 +11,7 @@ other. It is Little's law: what is in flight is what the resident warps have ask
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.gpus.gpu import Gpu
 from lab.predictor import machine_code as mc
@@ -25,6 +25,7 @@ RESERVED = 1024  # bytes of shared memory that the system takes of each block
 DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
 LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
 ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
+LOCAL, HOST = "local memory", "the host"
 LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
 GLOBAL, COPIES = "global memory", "asynchronous copies"
 
@@ -59,8 +60,54 @@ class Terms:
         return max(self.alone, key=lambda name: self.alone[name])
 
 
-def terms(launch: Launch, gpu: Gpu) -> Terms:
-    """Of one launch."""
+def of_call(launches: list[Launch], gpu: Gpu) -> list[Terms]:
+    """Of the launches of a call, each of which finds in L2 what those before it have left."""
+    left = Left()
+    return [terms(launch, gpu, left) for launch in launches]
+
+
+@dataclass
+class Left:
+    """What the launches of a call have left in L2, in bytes.
+
+    moved: that they have touched, in all. touched: of each region, by the latest launch that used
+    it, and `moved` before that. displaced: of what was dirty before the call.
+    """
+
+    moved: float = 0.0
+    touched: dict[int, tuple[float, float]] = field(default_factory=dict)
+    displaced: float = 0.0
+
+    def resident(self, it: Access, more: float, gpu: Gpu) -> float:
+        """Of the sectors that a launch reads there first, the part that L2 has. more: its bytes."""
+        if it.region not in self.touched:
+            return 0.0
+        held, since = self.touched[it.region]
+        least = max(self.moved - since, more, 1.0)
+        kept = min(1.0, max(0.0, 1 + math.log2(gpu.l2_bytes / least)))
+        return kept * min(1.0, held / it.region_bytes)
+
+    def add(self, launch: Launch) -> None:
+        """What a launch has touched is there from now on."""
+        before = self.moved
+        for region, held in footprint(launch).items():
+            self.touched[region] = held, before
+            self.moved += held
+
+
+def footprint(launch: Launch) -> dict[int, float]:
+    """Bytes of each region that a launch touches."""
+    found: dict[int, float] = {}
+    for it in launch.accesses:
+        if not it.is_shared:
+            held = SECTOR * max(it.first + it.earlier, it.written)
+            found[it.region] = min(it.region_bytes, max(found.get(it.region, 0.0), held))
+    return found
+
+
+def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
+    """Of one launch. left: by the launches before it."""
+    left = left or Left()
     per_block = math.ceil(launch.threads / WARP)
     resident, limited_by = _resident(launch, gpu, per_block)
     busy = min(launch.blocks, gpu.multiprocessors)
@@ -69,7 +116,8 @@ def terms(launch: Launch, gpu: Gpu) -> Terms:
     together = min(resident, math.ceil(launch.blocks / gpu.multiprocessors))
     cycle = 1e-9 / gpu.clock_ghz
 
-    caches = _Caches(launch, gpu, together * per_block, busy)
+    caches = _Caches(launch, gpu, together * per_block, busy, left)
+    left.add(launch)
     alone: dict[str, float] = {}
     alone[DRAM] = caches.dram_seconds()
     alone[L2] = SECTOR * caches.l2_sectors / (1e9 * gpu.l2_gb_per_s) + 1e-9 * (
@@ -105,7 +153,7 @@ def terms(launch: Launch, gpu: Gpu) -> Terms:
 
     total = _together(alone, gpu.sharpness)
     touches = any(not it.is_shared for it in launch.accesses)
-    alone[FIRST] = 1e-6 * gpu.cold_us + (gpu.dram_cycles * cycle if touches else 0.0)
+    alone[FIRST] = 1e-6 * gpu.cold_us + (caches.first_cycles * cycle if touches else 0.0)
     return Terms(
         alone,
         total + alone[FIRST],
@@ -165,8 +213,11 @@ def _sharing(launch: Launch) -> float:
 class _Caches:
     """Where requests are answered, from how far apart the same sectors are asked for."""
 
-    def __init__(self, launch: Launch, gpu: Gpu, warps: int, busy: int):
-        """warps: that a multiprocessor has at once. busy: multiprocessors at work."""
+    def __init__(self, launch: Launch, gpu: Gpu, warps: int, busy: int, before: Left):
+        """warps: that a multiprocessor has at once. busy: multiprocessors at work.
+
+        before: what earlier launches of the call have left in L2.
+        """
         self.l1_cycles = self.l2_sectors = self.partial = self.dram_bytes = self.stored = 0.0
         self._gpu = gpu
         self._answers: dict[mc.Key, tuple[float, ...]] = {}  # parts of L2 and DRAM; lines
@@ -176,6 +227,9 @@ class _Caches:
         new = sum(it.first + it.earlier + sum(it.by_blocks) for it in launch.accesses)
         of_block = SECTOR * new / launch.blocks
         left = {}
+        warps_at_once = warps
+        more = sum(footprint(launch).values())
+        missed = reads = 0.0
         warps = max(1.0, warps / _sharing(launch))
         weighed: dict[mc.Key, list[tuple[float, tuple[float, float, float]]]] = {}
         for it in launch.accesses:
@@ -192,10 +246,18 @@ class _Caches:
             first = min(it.first, room)
             left[it.region] -= first
             again = it.first - first  # of a sample: of what others had asked for
+            # Of what is new to the launch: blocks of a sample need not be those of the one before.
+            share = before.resident(it, more, gpu)
+            resident = share * (first + it.earlier)
+            gone = first + it.earlier - resident
+            far += resident - it.earlier
+            first = gone
             kept = min(1.0, gpu.l2_bytes / it.region_bytes)
             far += again * kept
             beyond += again * (1 - kept)
-            pairs = it.pairs * first / it.first if it.first else 0.0
+            missed += gone
+            reads += gone + resident
+            pairs = min(it.pairs * first / it.first, first) if it.first else 0.0
             asked = max(it.sectors, 1)
             self.l2_sectors += it.sectors - within
             # DRAM gives 64 bytes at once, the half of which nobody may want.
@@ -203,24 +265,47 @@ class _Caches:
             self.dram_bytes += 2 * SECTOR * (first - pairs) + whole * SECTOR * beyond
             parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests, 1.0))
             weighed.setdefault(it.key, []).append((it.requests, parts))
+        self._local(launch, l1, warps_at_once)
         self._read = self.dram_bytes - self.stored
-        self.dram_bytes += self._written_before()
+        displaced = self._written_before(before.displaced)
+        before.displaced += displaced
+        self.dram_bytes += displaced
+        missed = missed / reads if reads else 1.0
+        self.first_cycles = missed * gpu.dram_cycles + (1 - missed) * gpu.l2_cycles
         for key, alike in weighed.items():
             total = sum(weight for weight, _ in alike)
             self._answers[key] = tuple(
                 sum(weight * parts[i] for weight, parts in alike) / total for i in range(3)
             )
 
-    def _written_before(self) -> float:
+    def _local(self, launch: Launch, l1: float, warps: float) -> None:
+        """Local memory, a line for each word of a warp: what L1 does not hold goes to L2.
+
+        A block's is the one's before it in its place, so that DRAM sees little of it.
+        """
+        lines = sum(
+            stretch.runs * it.share * it.bytes / 4
+            for stretch in (launch.code.stretches if launch.code else ())
+            for it in stretch.instructions
+            if it.opcode in ("LDL", "STL")
+        )
+        beyond = max(0.0, 1 - l1 / max(warps * WARP * launch.stack, 1))
+        self.l1_cycles += lines
+        self.l2_sectors += lines * beyond * LINE / SECTOR
+        gpu = self._gpu
+        self.local_cycles = beyond * gpu.l2_cycles + (1 - beyond) * gpu.l1_cycles
+
+    def _written_before(self, displaced: float) -> float:
         """Bytes of what L2 held before the call that it writes to DRAM, to make room.
 
-        What the call itself leaves there unwritten makes up for as many.
+        What the call itself leaves there unwritten makes up for as many. displaced: by the launches
+        before this one.
         """
         moved = self._read + self.stored
         if self._read <= self.stored:
             return 0.0
-        displaced = min(self._gpu.dirty_share * moved, self._gpu.dirty_bytes)
-        return displaced * (self._read - self.stored) / moved
+        dirty = max(0.0, self._gpu.dirty_bytes - displaced)
+        return min(self._gpu.dirty_share * moved, dirty) * (self._read - self.stored) / moved
 
     def dram_seconds(self) -> float:
         """DRAM is slowest where it reads as much as it writes, as a copy does."""
@@ -371,7 +456,7 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
                         ready[register] = (now, GLOBAL)
                     else:
                         pending.pop(register, None)
-                        cycles, why = _latency(it, gpu)
+                        cycles, why = _latency(it, gpu, caches)
                         ready[register] = (now + cycles * it.share, why)
             share = weight if not (stretch.is_loop and weight > 1) else (1, weight - 1)[turn]
             total += share * (now - begin)
@@ -394,12 +479,12 @@ def _answer(
         ready[register] = (ready[register][0] + cycles * pending.pop(register).share, GLOBAL)
 
 
-def _latency(it: mc.Instruction, gpu: Gpu) -> tuple[float, str]:
+def _latency(it: mc.Instruction, gpu: Gpu, caches: _Caches) -> tuple[float, str]:
     opcode = it.opcode
     if opcode in ("LDS", "LDSM", "ATOMS"):
         return gpu.shared_cycles, SHARED
     if opcode == "LDL":
-        return gpu.l1_cycles, "local memory"
+        return caches.local_cycles, LOCAL
     if opcode in ("SHFL", "VOTE"):
         return gpu.shuffle_cycles, "shuffles"
     unit, _ = mc.pipe(opcode, it.text)

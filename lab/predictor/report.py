@@ -41,6 +41,7 @@ WITHOUT_CODE = (
 )
 UNCOUNTED = 0.5, "how often loops without an access to memory run"
 ASYNCHRONOUS = 0.35, "how far asynchronous copies and tensor cores overlap"
+HOST = 0.5, "how long the host takes to go on after it has waited for the GPU"
 NOT_MEASURED = 0.15, "the GPU's own microbenchmarks: its constants are published figures"
 
 WHY = {
@@ -72,7 +73,7 @@ class Prediction:
         kernels = ", ".join(dict.fromkeys(it.kernel for it in counts.launches))
         self.what = kernels if what.endswith("<lambda>") else what.rpartition(".")[2]
         self.gpu, self.counts = gpu, counts
-        self.launches = [model.terms(launch, gpu) for launch in counts.launches]
+        self.launches = model.of_call(counts.launches, gpu)
 
     @cached_property
     def overhead(self) -> float:
@@ -82,7 +83,27 @@ class Prediction:
 
     @cached_property
     def seconds(self) -> float:
-        return self.overhead + sum(terms.total for terms in self.launches)
+        """Launch after launch; what the host launches after it has waited begins later."""
+        at, host, ends = 1e-6 * self.gpu.launch_us, 0.0, [0.0]
+        waits = [it for it in self.counts.waits if it[1]]
+        for index, terms in enumerate(self.launches):
+            host = self._host(host, waits, index, ends)
+            more = 1e-6 * self.gpu.next_launch_us if index else 0.0
+            at = max(at, host) + more + terms.total
+            ends.append(at)
+        return max(at, self._host(host, waits, len(self.launches), ends))
+
+    def _host(
+        self, host: float, waits: list[tuple[int, int]], made: int, ends: list[float]
+    ) -> float:
+        """When the host goes on that has made so many launches."""
+        after = [ends[over] + 1e-6 * self.gpu.host_wait_us for when, over in waits if when == made]
+        return max([host, *after])
+
+    @property
+    def waiting(self) -> float:
+        """Seconds for which the GPU waits for the host."""
+        return max(0.0, self.seconds - self.overhead - sum(it.total for it in self.launches))
 
     @cached_property
     def spread(self) -> float:
@@ -92,6 +113,7 @@ class Prediction:
             of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
             variance += of_launch * (terms.total / self.seconds) ** 2
+        variance += (HOST[0] * self.waiting / self.seconds) ** 2
         if not self.gpu.measured:
             variance += NOT_MEASURED[0] ** 2
         return math.sqrt(variance)
@@ -112,6 +134,8 @@ class Prediction:
     def missing(self) -> list[str]:
         """What the model would have to know; the mechanism that dominates where nothing else."""
         found = [why for launch in self.counts.launches for _, why in _missing(launch)]
+        if HOST[0] * self.waiting > 0.1 * self.seconds:
+            found.append(HOST[1])
         if not self.gpu.measured:
             found.append(NOT_MEASURED[1])
         if not found and not self.certain:
@@ -135,7 +159,7 @@ class Prediction:
     @cached_property
     def parts(self) -> dict[str, float]:
         """Seconds by mechanism: what each would take alone, scaled so that they add up."""
-        found = {model.LAUNCH: self.overhead}
+        found = {model.LAUNCH: self.overhead, model.HOST: self.waiting}
         for terms in self.launches:
             first = terms.alone[model.FIRST]
             found[model.FIRST] = found.get(model.FIRST, 0.0) + first

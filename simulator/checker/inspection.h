@@ -22,6 +22,7 @@ void Recorder::flush(unsigned warp) {
     counted_warp = warp;
     if (done) inspect(warp);
     if (is_counting || !done) flush_in_step(warp, count, !done);
+    count_beyond(warp);
     for (unsigned lane = 0; lane < warp_size; lane++) {
         trace->clear(warp * warp_size + lane);
         inspected[warp * warp_size + lane] = 0;
@@ -116,6 +117,22 @@ void Recorder::count_out_of_step(unsigned warp, const unsigned (&count)[warp_siz
     }
 }
 
+// What is kept of the accesses beyond a trace, which stands for the rest.
+void Recorder::count_beyond(unsigned warp) {
+    beyond[warp].take([&](const Beyond::OfSite& it) {
+        Site& site = sites[it.site];
+        const uint32_t before = reuses.lines_of(warp);
+        uint64_t kept = 0;
+        for (const Request& request : it.requests) {
+            kept += request.count();
+            by_region(site, request, warp,
+                      [&](Region& region, const Request& part) { account(site, region, part); });
+        }
+        const uint64_t lines = reuses.lines_of(warp) - before;
+        if (kept) reuses.pass(warp, uint32_t(lines * (it.accesses - kept) / kept));
+    });
+}
+
 // Lane by lane, in the order of each, what has not been inspected yet.
 void Recorder::inspect(unsigned warp, unsigned from) {
     for (unsigned thread = warp * warp_size; thread < (warp + 1) * warp_size; thread++)
@@ -142,12 +159,14 @@ void Recorder::inspect(unsigned thread, Access access, unsigned turn) {
     });
 }
 
-// For which there is no room in the trace: it is inspected, and not counted.
+// For which there is no room in the trace: it is inspected, and a few of its kind are counted.
 // Who reads the same again and again waits for another thread.
 void Recorder::inspect_at_once(Access access) {
-    if (reuses.is_on)
-        if (const Region* region = find(access.address()))
-            reuses.of(access.site(), *region).left_out += access.size();
+    if (reuses.is_on && is_counting) {
+        const bool is_kept = beyond[block->rank / warp_size].add(block->rank % warp_size, access);
+        const Region* region = is_kept ? nullptr : find(access.address());
+        if (region) reuses.of(access.site(), *region).left_out += access.size();
+    }
     inspect_rest(block->rank, 0);
     inspect(block->rank, access);
     accesses++;

@@ -15,6 +15,7 @@
 #include "../executor/arena.h"
 #include "../executor/watcher.h"
 #include "asynchronous.h"
+#include "beyond.h"
 #include "findings.h"
 #include "happens_before.h"
 #include "library_memory.h"
@@ -131,12 +132,23 @@ class Recorder final : public Watcher {
     void synchronised() override {
         settle_work();
         streams.host_waits();
-        host.waited = order.now;
+        note_host_wait();
     }
     void synchronised(const void* of) override {
         settle_work();
         streams.host_waits(of);
+        note_host_wait();
+    }
+    // Launches that were made when the host waited, and how many of these it then knew to be over.
+    struct HostWait {
+        size_t made, over;
+    };
+    std::vector<HostWait> host_waits;
+    void note_host_wait() {
         host.waited = order.now;
+        size_t over = launches.size();
+        for (const Streams::Work& it : streams.works) over = std::min(over, it.launch);
+        host_waits.push_back({launches.size(), over});
     }
     void refused(const Launch& launch, const Error& error) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
@@ -309,6 +321,7 @@ class Recorder final : public Watcher {
     Asynchronous asynchronous;
     Undefined undefined;
     Reuses reuses;
+    Beyond beyond[max_threads / warp_size];
     unsigned counted_warp = 0;  // whose requests are accounted
 
     // For `undefined`.
@@ -500,6 +513,7 @@ class Recorder final : public Watcher {
 
     void flush(unsigned warp);
     void flush_in_step(unsigned warp, const unsigned (&count)[warp_size], bool inspects);
+    void count_beyond(unsigned warp);
     void count_out_of_step(unsigned warp, const unsigned (&count)[warp_size], unsigned from);
     template <class Visit>
     void by_region(Site& site, const Request& request, unsigned warp, Visit visit);

@@ -35,6 +35,9 @@ class Report {
                    ", \"block\": " + list(it.block.x, it.block.y, it.block.z) +
                    (recorder.reuses.is_on ? counted(it) : "");
         });
+        out += section("host_waits", recorder.host_waits, [](const Recorder::HostWait& it) {
+            return text("\"made\": %zu, \"over\": %zu", it.made, it.over);
+        });
         out += section("regions", recorder.regions, [&](const Region& it) {
             return text("\"bytes\": %zu, \"type\": %d, \"read\": %zu, \"written\": %zu", it.size,
                         int(it.type), it.bytes_read(), it.bytes_written()) +

@@ -15,7 +15,7 @@ namespace {
 struct Reuse {
     static constexpr unsigned most = 28;
 
-    uint64_t left_out = 0;  // bytes that lanes asked for when their trace was full
+    uint64_t left_out = 0;  // bytes that lanes asked for beyond their traces: see beyond.h
     uint64_t requests = 0, asked = 0, sectors = 0, lines = 0, passes = 0, smooth = 0;
     // Global memory: sectors that the block had asked for before, by the binary logarithm of the
     // warp's lines since then. And those new to the block: another block of the launch had asked,
@@ -87,6 +87,10 @@ class Reuses {
             hottest.back() = std::max(hottest.back(), busy & ((uint64_t(1) << 40) - 1));
         }
     }
+
+    // The warp has asked for so many lines more.
+    void pass(unsigned warp, uint32_t lines) { clocks[warp].lines += lines; }
+    uint32_t lines_of(unsigned warp) const { return clocks[warp].lines; }
 
   private:
     struct Clock {

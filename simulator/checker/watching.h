@@ -197,6 +197,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
         std::fill_n(spins, order_of_threads.size(), Spin());
         std::fill_n(skips, order_of_threads.size(), Skip());
         std::fill_n(has_returned, order_of_threads.size(), false);
+        for (Beyond& it : beyond) it.clear();
         asynchronous.begin_block(to_run);
     }
     fences = {};

@@ -70,6 +70,42 @@ __global__ void fills(float* y, int n) {
     const int apart = blockDim.x * gridDim.x;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += apart) y[i] = 1;
 }
+__global__ void long_rows(const float* x, float* y, int cols) {
+    const float* row = x + threadIdx.x * cols;
+    float largest = row[0], sum = 0;
+    for (int c = 0; c < cols; c++) largest = fmaxf(largest, row[c]);
+    for (int c = 0; c < cols; c++) sum += row[c] - largest;
+    y[threadIdx.x] = sum;
+}
+__global__ void indexed(const float* x, float* y, int n, int turn) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float own[32];
+    for (int k = 0; k < 32; k++) own[k] = x[i] * k;
+    for (int k = 0; k < 32; k++) own[(k * turn) & 31] += own[k];
+    float sum = 0;
+    for (int k = 0; k < 32; k++) sum += own[(k + turn) & 31] * k;
+    y[i] = sum;
+}
+__global__ void moves(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+extern "C" void waits(const float* x, float* y, int n) {
+    moves<<<n / 256, 256>>>(x, y, n);
+    cudaStreamSynchronize(0);
+    moves<<<n / 256, 256>>>(x, y, n);
+}
+extern "C" void asks_beside(const float* x, float* y, int n) {
+    cudaStream_t beside;
+    cudaEvent_t done;
+    cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking);
+    cudaEventCreate(&done);
+    moves<<<1, 32, 0, beside>>>(x, y + n, 1);
+    cudaEventRecord(done, beside);
+    moves<<<n / 256, 256>>>(x, y, n);
+    cudaEventSynchronize(done);
+    cudaDeviceSynchronize();
+}
 extern "C" void persistent(float* y, int n) {
     int multiprocessors;
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
@@ -214,6 +250,58 @@ __global__ void weigh(const float* x, float* y, int n) {
     y[i] = sum;
 }
 """
+
+
+def test_a_long_loop_is_counted_beyond_the_room_of_a_trace(kernel):
+    """50,000 turns for each of two loops, in which the lanes of a warp have rows of their own."""
+    cols = 50_000
+    x, y = torch.zeros(32, cols), torch.zeros(32)
+    prediction = lab.predict(lambda: kernel.long_rows[1, 32](x, y, cols), compile=False)
+    (launch,) = prediction.counts.launches
+    _, first, second = (it for it in launch.accesses if it.key[2] == "read")
+    for it in (first, second):
+        assert (it.requests, it.sectors) == pytest.approx((cols, 32 * cols), rel=0.01)
+    # Of eight words one begins a sector: of the second loop's, one that is as far back as a row.
+    far = sum(second.in_block[19:])
+    assert far == pytest.approx(32 * cols / 8, rel=0.1)
+    assert sum(second.in_block) == pytest.approx(32 * cols, rel=0.01)
+
+
+def test_a_launch_finds_in_l2_what_those_before_it_read(kernel, x):
+    def predicted(n):
+        y = torch.empty(n)
+        twice = lab.predict(lambda: [kernel.copy[n // 256, 256](x, y, n) for _ in range(2)])
+        return twice.launches
+
+    first, second = predicted(1 << 20)
+    assert second.dram_bytes < 0.7 * first.dram_bytes
+    assert second.total < first.total
+    first, second = predicted(N)  # 128 MB, more than L2
+    assert second.dram_bytes == pytest.approx(first.dram_bytes, rel=0.1)
+
+
+def test_what_follows_a_wait_of_the_host_begins_later(kernel, x):
+    n, h200 = 1 << 12, gpu.load("H200")
+    y = torch.zeros(n + 1)
+    waits = lab.predict(kernel.waits, x, y, n, compile=False)
+    assert waits.counts.waits == [(1, 1)]
+    assert waits.waiting == pytest.approx(1e-6 * h200.host_wait_us)
+    assert waits.parts[model.HOST] == waits.waiting
+    # Here it waits for a launch in another stream, and then for all.
+    beside = lab.predict(kernel.asks_beside, x, y, n, compile=False)
+    assert beside.counts.waits == [(2, 1), (2, 2)]
+
+
+@needs_nvcc
+def test_local_memory_beyond_l1_goes_to_l2(kernel, x):
+    y = torch.empty(N)
+    prediction = lab.predict(lambda: kernel.indexed[N // 256, 256](x, y, N, 5))
+    (launch,) = prediction.counts.launches
+    assert launch.stack == 128
+    (terms,) = prediction.launches
+    without = model.terms(replace(launch, stack=0), gpu.load("H200"))
+    assert terms.alone[model.L2] > 1.5 * without.alone[model.L2]
+    assert terms.alone[model.L1] > terms.alone[model.DRAM] / 4
 
 
 def test_constant_memory_is_no_global_memory(tmp_path):
