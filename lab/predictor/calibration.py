@@ -92,6 +92,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "dirty_share": rate * (displaced(some_read) - displaced(few_read)) / (some_read - few_read),
         "launch_us": 1e6 * launch,
         "next_launch_us": 1e6 * (time("launches", count=4) - launch) / 3,
+        "host_wait_us": 1e6 * (time("host waits") - time("launches", count=2)),
         "cold_us": 1e6 * (time("code", instructions=64, blocks=1, calls=1) - launch - 64 / ghz),
         "block_ns": 1e9 * slope("nothing", "blocks", 1, 1 << 18, threads=32),
         "copy_gb_per_s": 1e-9 * copy,

@@ -213,7 +213,7 @@ def _gpu_builds(report: Report, compile: bool) -> list[jitload.Build]:
 
 
 def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -> None:
-    found = _function(launch.kernel, builds)
+    found = _function(launch, builds)
     if not found:
         launch.notes.append("no machine code")
         return
@@ -229,19 +229,31 @@ def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -
         launch.shared = it["shared"] + use.shared
 
 
-def _function(kernel: str, builds: list[jitload.Build]) -> tuple[Any, Any, Any] | None:
-    """The build, function and resources of the kernel whose name is most alike."""
-    plain = _plain(kernel)
-    best, score = None, -1.0
-    for build in builds:
-        for function in build.machine_code():
-            if _plain(function.name) != plain or not function.architecture.startswith("sm_9"):
-                continue
-            alike = difflib.SequenceMatcher(None, _normal(function.name), _normal(kernel)).ratio()
-            if alike > score:
-                best, score = (build, function), alike
-    if not best:
+def _function(launch: Launch, builds: list[jitload.Build]) -> tuple[Any, Any, Any] | None:
+    """The build, function and resources of a launch's kernel.
+
+    Of a template's instances the one whose name is most alike; where the launch does not tell its
+    arguments, the one whose instructions ask for as many bytes at each line as the lanes did.
+    """
+    plain = _plain(launch.kernel)
+    alike = [
+        (build, function)
+        for build in builds
+        for function in build.machine_code()
+        if _plain(function.name) == plain and function.architecture.startswith("sm_9")
+    ]
+    if not alike:
         return None
+    deduced = "<" not in launch.kernel and len(alike) > 1
+    kernel = _normal(launch.kernel)
+
+    def unlike(it: tuple[Any, Any]) -> tuple[float, float]:
+        build, function = it
+        code = machine_code.read(function, build.users_file) if deduced else None
+        ratio = difflib.SequenceMatcher(None, _normal(function.name), kernel).ratio()
+        return _other_bytes(code, launch) if code else 0.0, -ratio
+
+    best = min(alike, key=unlike)
     build, function = best
     uses = [
         use
@@ -249,6 +261,20 @@ def _function(kernel: str, builds: list[jitload.Build]) -> tuple[Any, Any, Any] 
         if use.kernel == function.name and use.architecture == function.architecture
     ]
     return build, function, uses[0] if uses else None
+
+
+def _other_bytes(code: machine_code.Code, launch: Launch) -> float:
+    """By how many doublings instructions differ from what lanes asked for, in all."""
+    sizes: dict[machine_code.Key, set[int]] = {}
+    for access in launch.accesses:
+        sizes.setdefault(access.key, set()).add(access.size)
+    asked = [
+        min(abs(math.log2(it.bytes / size)) for size in sizes[it.key])
+        for stretch in code.stretches
+        for it in stretch.instructions
+        if it.key in sizes
+    ]
+    return sum(asked) if asked else math.inf
 
 
 def _plain(name: str) -> str:

@@ -85,6 +85,13 @@ def _launches(kernel: jitload.Kernel) -> Iterator[Call]:
             lambda n=count: [kernel.nothing[1, 32]() for _ in range(n)],
         )
 
+    def waits() -> None:
+        kernel.nothing[1, 32]()
+        torch.cuda.current_stream().synchronize()
+        kernel.nothing[1, 32]()
+
+    yield "host waits", {}, waits
+
 
 def _cold(
     kernel: jitload.Kernel, x: torch.Tensor, y: torch.Tensor, multiprocessors: int

@@ -90,6 +90,15 @@ __global__ void moves(const float* x, float* y, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i];
 }
+template <class T>
+__global__ void typed(const T* x, T* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + T(1);
+}
+extern "C" void typed_floats(const float* x, float* y, int n) { typed<<<n / 256, 256>>>(x, y, n); }
+extern "C" void typed_doubles(const double* x, double* y, int n) {
+    typed<<<n / 256, 256>>>(x, y, n);
+}
 extern "C" void waits(const float* x, float* y, int n) {
     moves<<<n / 256, 256>>>(x, y, n);
     cudaStreamSynchronize(0);
@@ -290,6 +299,19 @@ def test_what_follows_a_wait_of_the_host_begins_later(kernel, x):
     # Here it waits for a launch in another stream, and then for all.
     beside = lab.predict(kernel.asks_beside, x, y, n, compile=False)
     assert beside.counts.waits == [(2, 1), (2, 2)]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("typed_floats", torch.float32), ("typed_doubles", torch.float64)]
+)
+def test_machine_code_is_of_the_type_that_ran(kernel, name, dtype):
+    """The launch deduces its kernel's template argument, and does not tell it."""
+    n = 1 << 12
+    x = torch.zeros(n, dtype=dtype)
+    (launch,) = lab.predict(getattr(kernel, name), x, torch.zeros_like(x), n).counts.launches
+    loads = [it for stretch in launch.code.stretches for it in stretch.instructions if it.key]
+    assert {it.bytes for it in loads} == {dtype.itemsize}
 
 
 @needs_nvcc
