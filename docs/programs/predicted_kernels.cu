@@ -184,7 +184,7 @@ __global__ void scan_block(const float* in, float* out) {
 // ---- Calls of several launches
 
 __global__ void subtract(const float* in, const float* mean, float* out, int rows, int cols) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;
+    int c = blockIdx.y * blockDim.x + threadIdx.x, r = blockIdx.x;
     if (c < cols) out[int64_t(r) * cols + c] = in[int64_t(r) * cols + c] - mean[c] / rows;
 }
 __global__ void saxpy(float a, const float* x, float* y, int n) {

@@ -118,7 +118,7 @@ def cases(device: str) -> Iterator[Case]:
         yield one("product", "gemv_warp", size, warp, 256, x, vector, out, *shape)
         yield one("wrong turn", "scale_rows", size, thread, 256, x, vector, y, *shape)
         summed = ("column_sums", column, 256, (x, sums, *shape))
-        centred = ("subtract", (column, rows), 256, (x, sums, y, *shape))
+        centred = ("subtract", (rows, column), 256, (x, sums, y, *shape))
         yield Case("several launches", "centred columns", size, [summed, centred])
     for count, n in ((16384, 16), (2048, 32), (128, 100)):
         abc, size = (

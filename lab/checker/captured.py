@@ -6,6 +6,7 @@ backward.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -95,14 +96,21 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The value itself, the tensors of a module, or what a list, tuple or dictionary holds."""
+def _members(name: str, value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """The value itself, the tensors of a module, or what a list, tuple, dictionary or data class
+    holds.
+    """
     if isinstance(value, torch.nn.Module):
         for path, tensor in (*value.named_parameters(), *value.named_buffers()):
             yield (f"{name}.{path}" if name else path), tensor
     else:
         for leaf in tree_flatten(value)[0]:
-            yield name, leaf
+            if depth and is_dataclass(leaf) and not isinstance(leaf, type):
+                for field in fields(leaf):
+                    member = getattr(leaf, field.name, None)
+                    yield from _members(f"{name}.{field.name}", member, depth - 1)
+            else:
+                yield name, leaf
 
 
 def _kept(result: torch.Tensor) -> Iterator[torch.Tensor]:

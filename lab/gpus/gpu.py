@@ -26,7 +26,7 @@ class Gpu:
     block_ns: to launch a block, while the GPU has room for it.
     *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
     *_cycles: how long what depends on a result waits.
-    line_cycles: how much longer a warp waits for each further line that it has asked L2 for.
+    doubling_cycles: how much longer a warp waits for twice as many lines at once, beyond L1.
     partial_writes_per_ns: sectors that L2 takes where a request writes only a part of each.
     barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
     atomic_ns, atomic_float_ns: one turn of an atomic at the busiest line of memory.
@@ -58,7 +58,7 @@ class Gpu:
     dram_cycles: float
     l2_gb_per_s: float
     l2_cycles: float
-    line_cycles: float
+    doubling_cycles: float
     partial_writes_per_ns: float
     l1_cycles: float
     shared_cycles: float

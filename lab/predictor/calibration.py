@@ -50,12 +50,11 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     )
     copies = [it for it in streams if it.name == "copy"]
     copy = max(2 * it.parameters["bytes"] / it.seconds for it in copies)
-    vectors = {
+    words = {
         it.parameters["loads"]: it.seconds
         for it in runs
-        if it.name == "in flight" and it.parameters["width"] == 16 and it.parameters["warps"] == 1
+        if it.name == "in flight" and it.parameters["width"] == 4 and it.parameters["warps"] == 1
     }
-    further_lines = ROUNDS * (4 - 1) * 16 * 32 // 128  # of 4 vectors a lane in the place of 1
 
     def displaced(size: int) -> float:
         """Seconds that reads take longer than writes, which leave as much as they displace."""
@@ -102,7 +101,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         * (most.parameters["bytes"] - few.parameters["bytes"])
         / (most.seconds - few.seconds),
         "l2_cycles": ghz * slope("chase", "steps", (1 << 15) + 2048, (1 << 15) + 8192, size=lines),
-        "line_cycles": ghz * (vectors[4] - vectors[1]) / further_lines,
+        "doubling_cycles": ghz * (words[4] - words[1]) / ROUNDS / 2,
         "partial_writes_per_ns": 1e-9
         * 32
         * strided.parameters["requests"]
@@ -125,7 +124,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "warpgroup_tflops": 1e-12
         * tensor
         * (WGMMA_OVER_MMA if properties["capability"] == (9, 0) else 1.0),
-        "sharpness": 2.2,
+        "sharpness": 2.4,
     }
 
 

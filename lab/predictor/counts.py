@@ -81,12 +81,14 @@ class Counts:
     """The launches of a call, its report, and the bytes that it has to move at least.
 
     waits: where the host waited, the launches made by then, and how many of these were over.
+    ended: kinds of lab.check's findings at which blocks ended, so that they are not counted whole.
     """
 
     launches: list[Launch]
     report: Report
     bytes: int
     waits: list[tuple[int, int]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
 
 
 def counts(
@@ -127,7 +129,8 @@ def counts(
     for launch, it in zip(launches, report._data["launches"], strict=True):
         _add_code(launch, it, functions)
     waits = [(it["made"], it["over"]) for it in report._data["host_waits"]]
-    return Counts(launches, report, _floor(launches, report), waits)
+    ended = sorted(UNTRUSTED & {*report.findings["kind"]})
+    return Counts(launches, report, _floor(launches, report), waits, ended)
 
 
 def _floor(launches: list[Launch], report: Report) -> int:

@@ -87,7 +87,9 @@ def _launches(kernel: jitload.Kernel) -> Iterator[Call]:
 
     def waits() -> None:
         kernel.nothing[1, 32]()
-        torch.cuda.current_stream().synchronize()
+        done = torch.cuda.Event()
+        done.record()
+        done.synchronize()
         kernel.nothing[1, 32]()
 
     yield "host waits", {}, waits

@@ -70,39 +70,45 @@ def of_call(launches: list[Launch], gpu: Gpu) -> list[Terms]:
 class Left:
     """What the launches of a call have left in L2, in bytes.
 
-    moved: that they have touched, in all. touched: of each region, by the latest launch that used
-    it, and `moved` before that. displaced: of what was dirty before the call.
+    moved: room that what they have touched takes, in all. touched: of each region, bytes of the
+    latest launch that used it, and `moved` before that. displaced: of what was dirty before.
     """
 
     moved: float = 0.0
     touched: dict[int, tuple[float, float]] = field(default_factory=dict)
     displaced: float = 0.0
 
-    def resident(self, it: Access, more: float, gpu: Gpu) -> float:
-        """Of the sectors that a launch reads there first, the part that L2 has. more: its bytes."""
+    def resident(self, it: Access, gpu: Gpu) -> float:
+        """Of the sectors that a launch reads there first, the part that L2 has."""
         if it.region not in self.touched:
             return 0.0
         held, since = self.touched[it.region]
-        least = max(self.moved - since, more, 1.0)
-        kept = min(1.0, max(0.0, 1 + math.log2(gpu.l2_bytes / least)))
-        return kept * min(1.0, held / it.region_bytes)
+        kept = min(1.0, max(0.0, math.log2(gpu.l2_bytes / max(self.moved - since, 1.0))))
+        # Blocks of a sample need not read what those of the launch before did.
+        seen = it.earlier / max(it.first + it.earlier, 1.0)
+        return kept * max(seen, min(1.0, held / it.region_bytes))
 
     def add(self, launch: Launch) -> None:
-        """What a launch has touched is there from now on."""
+        """What a launch has touched is there from now on: in both halves of L2, if it was read."""
         before = self.moved
-        for region, held in footprint(launch).items():
+        read, written = footprint(launch)
+        for region in read.keys() | written.keys():
+            held = max(read.get(region, 0.0), written.get(region, 0.0))
             self.touched[region] = held, before
-            self.moved += held
+            self.moved += max(2 * read.get(region, 0.0), written.get(region, 0.0))
 
 
-def footprint(launch: Launch) -> dict[int, float]:
-    """Bytes of each region that a launch touches."""
-    found: dict[int, float] = {}
+def footprint(launch: Launch) -> tuple[dict[int, float], dict[int, float]]:
+    """Bytes of each region that a launch reads, and that it writes."""
+    read: dict[int, float] = {}
+    written: dict[int, float] = {}
     for it in launch.accesses:
         if not it.is_shared:
-            held = SECTOR * max(it.first + it.earlier, it.written)
-            found[it.region] = min(it.region_bytes, max(found.get(it.region, 0.0), held))
-    return found
+            for found, sectors in ((read, it.first + it.earlier), (written, it.written)):
+                held = min(it.region_bytes, SECTOR * sectors)
+                if held:
+                    found[it.region] = max(found.get(it.region, 0.0), held)
+    return read, written
 
 
 def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
@@ -176,8 +182,9 @@ def _together(alone: dict[str, float], sharpness: float) -> float:
     memory = _norm([alone[DRAM], alone[L2]], 2 * sharpness)
     data = alone[SHARED] + alone[CONFLICTS] + alone[L1]
     inside = [data, alone[ISSUE], *(alone.get(name, 0.0) for name in PIPES)]
-    others = [alone[name] for name in (LATENCY, BARRIER, BLOCKS, ATOMICS)]
-    return _norm([memory, _norm(inside, 2 * sharpness), *others], sharpness)
+    others = [alone[name] for name in (LATENCY, BARRIER, ATOMICS)]
+    inner = _norm([memory, _norm(inside, 2 * sharpness), *others], sharpness)
+    return _norm([inner, alone[BLOCKS]], 4 * sharpness)  # blocks come while others run
 
 
 def _norm(values: list[float], p: float) -> float:
@@ -228,7 +235,6 @@ class _Caches:
         of_block = SECTOR * new / launch.blocks
         left = {}
         warps_at_once = warps
-        more = sum(footprint(launch).values())
         missed = reads = 0.0
         warps = max(1.0, warps / _sharing(launch))
         weighed: dict[mc.Key, list[tuple[float, tuple[float, float, float]]]] = {}
@@ -246,8 +252,7 @@ class _Caches:
             first = min(it.first, room)
             left[it.region] -= first
             again = it.first - first  # of a sample: of what others had asked for
-            # Of what is new to the launch: blocks of a sample need not be those of the one before.
-            share = before.resident(it, more, gpu)
+            share = before.resident(it, gpu)
             resident = share * (first + it.earlier)
             gone = first + it.earlier - resident
             far += resident - it.earlier
@@ -272,6 +277,7 @@ class _Caches:
         self.dram_bytes += displaced
         missed = missed / reads if reads else 1.0
         self.first_cycles = missed * gpu.dram_cycles + (1 - missed) * gpu.l2_cycles
+        self._regions = {key: len(alike) for key, alike in weighed.items()}
         for key, alike in weighed.items():
             total = sum(weight for weight, _ in alike)
             self._answers[key] = tuple(
@@ -322,10 +328,15 @@ class _Caches:
         if key not in self._answers:
             return gpu.l2_cycles
         far, missed, lines = self._answers[key]
-        beyond = min(1.0, missed + far)  # L1
-        further = (together * lines - 1) * (beyond * gpu.line_cycles + 1 - beyond)
-        missed = min(1.0, together * missed)
-        far = min(1 - missed, together * far)
+        further = together * lines - 1  # a cycle each, in L1
+        # Tensors that are walked side by side begin their sectors at the same time.
+        apart = max(1.0, together / self._regions[key])
+        beyond = min(1.0, apart * (missed + far))
+        # The last of several answers comes later than one alone does.
+        at_once = max(1.0, together * lines * (missed + far) / beyond) if beyond else 1.0
+        further += beyond * gpu.doubling_cycles * math.log2(at_once)
+        missed = min(1.0, apart * missed)
+        far = min(1 - missed, apart * far)
         near = 1 - missed - far
         return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + further
 
@@ -434,6 +445,8 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
     per_warp = 1 / (launch.active or launch.warps)  # the others end at once
     for stretch in launch.code.stretches:
         weight = stretch.runs * per_warp
+        if not stretch.known and not stretch.loops:
+            weight = min(weight, 1.0)
         for turn in range(2 if stretch.is_loop and weight > 1 else 1):
             begin, spent = now, {}
             for it in stretch.instructions:

@@ -41,6 +41,7 @@ WITHOUT_CODE = (
 )
 UNCOUNTED = 0.5, "how often loops without an access to memory run"
 ASYNCHRONOUS = 0.35, "how far asynchronous copies and tensor cores overlap"
+ENDED = 1.0, "what blocks do after what lab.check finds there, where they end"
 HOST = 0.5, "how long the host takes to go on after it has waited for the GPU"
 NOT_MEASURED = 0.15, "the GPU's own microbenchmarks: its constants are published figures"
 
@@ -113,6 +114,8 @@ class Prediction:
             of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
             variance += of_launch * (terms.total / self.seconds) ** 2
+        if self.counts.ended:
+            variance += ENDED[0] ** 2
         variance += (HOST[0] * self.waiting / self.seconds) ** 2
         if not self.gpu.measured:
             variance += NOT_MEASURED[0] ** 2
@@ -134,6 +137,8 @@ class Prediction:
     def missing(self) -> list[str]:
         """What the model would have to know; the mechanism that dominates where nothing else."""
         found = [why for launch in self.counts.launches for _, why in _missing(launch)]
+        if self.counts.ended:
+            found.append(f"{ENDED[1]} ({', '.join(self.counts.ended)})")
         if HOST[0] * self.waiting > 0.1 * self.seconds:
             found.append(HOST[1])
         if not self.gpu.measured:

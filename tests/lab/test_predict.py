@@ -5,7 +5,7 @@ import importlib
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -278,7 +278,7 @@ def test_a_long_loop_is_counted_beyond_the_room_of_a_trace(kernel):
 
 def test_a_launch_finds_in_l2_what_those_before_it_read(kernel, x):
     def predicted(n):
-        y = torch.empty(n)
+        y = torch.zeros(n)
         twice = lab.predict(lambda: [kernel.copy[n // 256, 256](x, y, n) for _ in range(2)])
         return twice.launches
 
@@ -299,6 +299,29 @@ def test_what_follows_a_wait_of_the_host_begins_later(kernel, x):
     # Here it waits for a launch in another stream, and then for all.
     beside = lab.predict(kernel.asks_beside, x, y, n, compile=False)
     assert beside.counts.waits == [(2, 1), (2, 2)]
+
+
+@dataclass
+class Work:
+    x: torch.Tensor
+    others: list[torch.Tensor]
+
+
+def test_tensors_of_an_object_that_a_call_captures_are_known(kernel):
+    n = 1 << 12
+    work = Work(torch.zeros(n), [torch.zeros(n)])
+    prediction = lab.predict(lambda: kernel.copy[n // 256, 256](work.x, work.others[0], n))
+    assert not prediction.counts.ended
+    assert prediction.counts.bytes == 8 * n
+
+
+def test_a_call_whose_blocks_end_at_an_error_is_to_be_measured(kernel):
+    n = 1 << 12
+    x, y = torch.zeros(n), torch.zeros(n // 2)
+    prediction = lab.predict(lambda: kernel.copy[n // 256, 256](x, y, n), compile=False)
+    assert prediction.counts.ended == ["out of bounds"]
+    assert not prediction.certain
+    assert "where they end (out of bounds)" in str(prediction)
 
 
 @needs_nvcc
