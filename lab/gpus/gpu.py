@@ -27,6 +27,7 @@ class Gpu:
     *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
     *_cycles: how long what depends on a result waits.
     doubling_cycles: how much longer a warp waits for twice as many lines at once, beyond L1.
+    store_cycles: of a multiprocessor, for each line that a warp's store writes to.
     partial_writes_per_ns: sectors that L2 takes where a request writes only a part of each.
     barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
     atomic_ns, atomic_float_ns: one turn of an atomic at the busiest line of memory.
@@ -59,6 +60,7 @@ class Gpu:
     l2_gb_per_s: float
     l2_cycles: float
     doubling_cycles: float
+    store_cycles: float
     partial_writes_per_ns: float
     l1_cycles: float
     shared_cycles: float

@@ -102,6 +102,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         / (most.seconds - few.seconds),
         "l2_cycles": ghz * slope("chase", "steps", (1 << 15) + 2048, (1 << 15) + 8192, size=lines),
         "doubling_cycles": ghz * (words[4] - words[1]) / ROUNDS / 2,
+        "store_cycles": ghz * slope("write rows", "cols", 1024, 4096, blocks=2, threads=32) / 32,
         "partial_writes_per_ns": 1e-9
         * 32
         * strided.parameters["requests"]

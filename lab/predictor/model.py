@@ -227,7 +227,7 @@ class _Caches:
         """
         self.l1_cycles = self.l2_sectors = self.partial = self.dram_bytes = self.stored = 0.0
         self._gpu = gpu
-        self._answers: dict[mc.Key, tuple[float, ...]] = {}  # parts of L2 and DRAM; lines
+        self._answers: dict[mc.Key, tuple[float, ...]] = {}  # see the end of this function
         l1 = max(
             gpu.l1_bytes - (launch.shared + RESERVED) * max(1, warps * WARP // launch.threads), 8192
         )
@@ -241,11 +241,12 @@ class _Caches:
         for it in launch.accesses:
             if it.is_shared or not it.requests:
                 continue
-            data = it.asked / LINE if it.size >= 4 else it.requests
-            self.l1_cycles += max(it.lines, min(data, 4 * it.requests))
             if it.key[2] != "read":
+                self.l1_cycles += gpu.store_cycles * it.lines
                 self._write(it)
                 continue
+            data = it.asked / LINE if it.size >= 4 else it.requests
+            self.l1_cycles += max(it.lines, min(data, 4 * it.requests))
             within = self._l1_hits(it, l1, warps)
             far, beyond = self._l2_hits(it, gpu, within, of_block, warps * busy)
             room = left.setdefault(it.region, it.region_bytes / SECTOR)
@@ -277,12 +278,12 @@ class _Caches:
         self.dram_bytes += displaced
         missed = missed / reads if reads else 1.0
         self.first_cycles = missed * gpu.dram_cycles + (1 - missed) * gpu.l2_cycles
-        self._regions = {key: len(alike) for key, alike in weighed.items()}
         for key, alike in weighed.items():
             total = sum(weight for weight, _ in alike)
-            self._answers[key] = tuple(
-                sum(weight * parts[i] for weight, parts in alike) / total for i in range(3)
-            )
+            mean = (sum(weight * parts[i] for weight, parts in alike) / total for i in range(3))
+            # Of what is asked of several tensors at once, the slowest counts.
+            far, missed = (max(parts[i] for _, parts in alike) for i in range(2))
+            self._answers[key] = *mean, far, missed, len(alike)
 
     def _local(self, launch: Launch, l1: float, warps: float) -> None:
         """Local memory, a line for each word of a warp: what L1 does not hold goes to L2.
@@ -327,10 +328,12 @@ class _Caches:
         gpu = self._gpu
         if key not in self._answers:
             return gpu.l2_cycles
-        far, missed, lines = self._answers[key]
+        far, missed, lines, most_far, most_missed, regions = self._answers[key]
+        if together > 1:
+            far, missed = min(most_far, 1 - most_missed), most_missed
         further = together * lines - 1  # a cycle each, in L1
         # Tensors that are walked side by side begin their sectors at the same time.
-        apart = max(1.0, together / self._regions[key])
+        apart = max(1.0, together / regions)
         beyond = min(1.0, apart * (missed + far))
         # The last of several answers comes later than one alone does.
         at_once = max(1.0, together * lines * (missed + far) / beyond) if beyond else 1.0
