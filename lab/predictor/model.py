@@ -184,7 +184,7 @@ def _together(alone: dict[str, float], sharpness: float) -> float:
     inside = [data, alone[ISSUE], *(alone.get(name, 0.0) for name in PIPES)]
     others = [alone[name] for name in (LATENCY, BARRIER, ATOMICS)]
     inner = _norm([memory, _norm(inside, 2 * sharpness), *others], sharpness)
-    return _norm([inner, alone[BLOCKS]], 4 * sharpness)  # blocks come while others run
+    return _norm([inner, alone[BLOCKS]], 2 * sharpness)  # blocks come while others run
 
 
 def _norm(values: list[float], p: float) -> float:
