@@ -263,12 +263,11 @@ class _Caches:
             beyond += again * (1 - kept)
             missed += gone
             reads += gone + resident
-            pairs = min(it.pairs * first / it.first, first) if it.first else 0.0
+            alike = it.pairs / it.first if it.first else 0.5  # of sectors, second halves
             asked = max(it.sectors, 1)
             self.l2_sectors += it.sectors - within
             # DRAM gives 64 bytes at once, the half of which nobody may want.
-            whole = 2 * (1 - it.pairs / it.first) if it.first else 1.0
-            self.dram_bytes += 2 * SECTOR * (first - pairs) + whole * SECTOR * beyond
+            self.dram_bytes += 2 * SECTOR * (1 - alike) * (first + beyond)
             parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests, 1.0))
             weighed.setdefault(it.key, []).append((it.requests, parts))
         self._local(launch, l1, warps_at_once)
