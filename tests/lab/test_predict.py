@@ -318,7 +318,7 @@ def test_tensors_of_an_object_that_a_call_captures_are_known(kernel):
 def test_a_call_whose_blocks_end_at_an_error_is_to_be_measured(kernel):
     n = 1 << 12
     x, y = torch.zeros(n), torch.zeros(n // 2)
-    prediction = lab.predict(lambda: kernel.copy[n // 256, 256](x, y, n), compile=False)
+    prediction = lab.predict(lambda x, y: kernel.copy[n // 256, 256](x, y, n), x, y, compile=False)
     assert prediction.counts.ended == ["out of bounds"]
     assert not prediction.certain
     assert "where they end (out of bounds)" in str(prediction)
