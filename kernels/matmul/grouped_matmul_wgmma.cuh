@@ -7,31 +7,33 @@
 
 // ---- wgmma: blocks are persistent, and a producer warpgroup finds their tiles: it walks through
 // the groups, as far as its next tile is. A tile of the last rows of a group lies over rows of the
-// next one. Where the rows of x are grouped, they are multiplied for nothing, and not stored; where
-// the depth is grouped they have to be zeros.
+// next one. Where the depth is grouped, consumers replace those by zeros. Where the rows of x are
+// grouped, they are multiplied for nothing, and not stored.
 //
-// Both do ragged tensor maps, in which TMA finds an end behind any row. A ragged map of a matrix of
-// `rows` has three dimensions: columns, 64 lines, and again rows, where lines and rows both are a
-// row apart, and its row 64 is the matrix's first. A box of 64 lines from line 64 - n of row r + n
-// on thus begins at the matrix's row r, and only n of its lines are inside.
-// Flaw: a group of few rows multiplies a tile of 128.
+// TMA ends its stores at a tensor's end alone. In a ragged map any row is an end: its dimensions
+// are columns, 64 lines, and rows, and from line to line it is as far as from row to row. Of a box
+// that begins at line 64 - n of row r + n - 64, the n lines from the matrix's row r on are inside.
+// The first rows of all, where r + n < 64, are stored by threads. Flaw: a group of few rows
+// multiplies a tile of 128.
 
 constexpr int kRaggedLines = 64;
 
-// The box's line and row for the `left` rows from `row` on; none if left is not positive.
+// The box for the `left` rows from `row` on, of which 64 at most; none if left is not positive.
 struct RaggedBox {
     int line, row;
-    __device__ RaggedBox(int64_t row, int64_t left) {
+    __device__ RaggedBox(int64_t first, int64_t left) {
         const int inside = int(left < 0 ? 0 : smaller<int64_t>(left, kRaggedLines));
         line = kRaggedLines - inside;
-        this->row = int(row) + inside;
+        row = int(first) - line;
     }
+    // Whether the map has it.
+    __device__ bool there() const { return row >= 0 || line == kRaggedLines; }
 };
 
 template <class T>
 bool make_ragged_map(CUtensorMap& map, const T* at, int64_t rows, int64_t cols, int box_rows) {
-    return make_tensor_map<T, 3>(
-        map, at - kRaggedLines * cols, {cols, kRaggedLines, rows + 1}, {cols, cols}, box_rows);
+    const int64_t places = rows < kRaggedLines ? 1 : rows - kRaggedLines + 1;
+    return make_tensor_map<T, 3>(map, at, {cols, kRaggedLines, places}, {cols, cols}, box_rows);
 }
 
 // Of z a ragged map has both halves as one. What of a box lies behind the left half is of the right
@@ -63,13 +65,28 @@ struct GroupedPlan : Plan<T, columns, 1, true, 1, fused> {
         EpilogueBuffers epilogue[kConsumers];
         Mbarrier full[Base::kStages], empty[Base::kStages];
         uint32_t bias[columns / 2];        // zeros
-        Mbarrier order_barrier;            // the second warpgroup may multiply
         GroupedTile tiles[Base::kStages];  // the tile that a stage belongs to
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
 #if HAS_WGMMA
+
+// Zeroes the lines of each box of a stage from line `first` on: 0 * Inf would be NaN. All consumers
+// call this.
+template <class Stage>
+__device__ void clear_lines(Stage& stage, int first) {
+    constexpr int kPieces = kTileRow / kVecBytes, kBoxes = sizeof(Stage) / kBox;
+    const int lines = kBox / kTileRow - first;
+    for (int i = threadIdx.x; i < kBoxes * lines * kPieces; i += kConsumers * kWarpgroup) {
+        const int box = i / kPieces / lines, line = first + i / kPieces % lines;
+        char* const to = reinterpret_cast<char*>(&stage) + box * kBox + line * kTileRow;
+        const uint32_t zeros[4] = {};
+        store(reinterpret_cast<uint32_t*>(to + i % kPieces * kVecBytes), zeros);
+    }
+    tma_writes_done();  // tensor cores read them, too
+    asm volatile("bar.sync 3, 256;" ::: "memory");
+}
 
 // Finds the tiles of one block, whose numbers increase.
 template <Grouped grouped>
@@ -111,10 +128,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
     const int group = warpgroup_number(), thread = threadIdx.x % kWarpgroup;
     launch_dependents();
-    if (threadIdx.x == 0) {
-        init_pipeline(shared, kConsumers);
-        shared.order_barrier.init();
-    }
+    if (threadIdx.x == 0) init_pipeline(shared, kConsumers);
     if (Plan::kFused && threadIdx.x < kColumns / 2) shared.bias[threadIdx.x] = 0;
     __syncthreads();
     grid_dependency_wait();
@@ -145,14 +159,13 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                                              columns_of.first[half], step, tile.group, full, 0);
                     }
                 } else {
-                    const int64_t k = step * kTileDepth;
-                    const RaggedBox box(tile.begin + k, depth - k);
+                    const int line = int(tile.begin) + step * kTileDepth;
                     for (int r = 0; r < kTileRows; r += 64)
-                        tma_load(stage.x + r * kTileDepth, maps.x, int(tile.row) + r, box.line,
-                                 box.row, full);
+                        tma_load(
+                            stage.x + r * kTileDepth, maps.x, int(tile.row) + r, line, 0, full);
                     for (int r = 0; r < kColumns; r += 64)
                         tma_load(stage.w + r * kTileDepth, maps.w, int(tile.column) * kColumns + r,
-                                 box.line, box.row, full);
+                                 line, 0, full);
                 }
             }
         }
@@ -163,7 +176,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     }
     warpgroup_reg_alloc<232>();
     EpilogueBuffers& buffers = shared.epilogue[group];
-    int stored = 0, order_phase = 0;
+    int stored = 0;
     const auto release = [&](int stage) {
         if (thread == 0) shared.empty[stage].arrive();
     };
@@ -171,19 +184,16 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         shared.full[pipe.stage].wait(pipe.phase % 2);
         const GroupedTile tile = shared.tiles[pipe.stage];
         if (tile.steps == 0) break;
-        // As in matmul_specialized: the second warpgroup multiplies during the first one's
-        // epilogue.
-        const bool staggered = Plan::kLast > 0 && tile.steps >= kStages;
         float accum[1][kColumns / 2];
         int before = 0;
         for (int step = 0; step < tile.steps; ++step, pipe.next()) {
-            const auto& stage = shared.stages[pipe.stage];
+            auto& stage = shared.stages[pipe.stage];
             shared.full[pipe.stage].wait(pipe.phase % 2);
-            if (staggered && group == 1 && step == tile.steps - Plan::kLast)
-                shared.order_barrier.wait(order_phase++ % 2);
+            if (grouped == Grouped::kDepth) {
+                const int64_t left = tile.end - tile.begin - step * kTileDepth;
+                if (left < kTileDepth) clear_lines(stage, int(left));
+            }
             multiply(accum, p, stage.x + group * 64 * kTileDepth, stage.w, step > 0);
-            if (staggered && group == 0 && step == tile.steps - 1 && thread == 0)
-                shared.order_barrier.arrive();
             wgmma_wait<1>();  // the previous step is complete
             if (step > 0) release(before);
             before = pipe.stage;
@@ -191,12 +201,19 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         wgmma_wait<0>();
         release(before);
         const int64_t row = tile.row + group * 64;
+        const int unit = int(tile.column) * (kColumns / rows_per_unit(p));
         int line = int(row), matrix = int(tile.group);
-        if (grouped == Grouped::kRows) {
+        if constexpr (grouped == Grouped::kRows) {
             const RaggedBox box(tile.begin + row, tile.end - tile.begin - row);
             line = box.line, matrix = box.row;
+            if (!box.there()) {
+                if (threadIdx.x % kWarp == 0) tma_store_wait_read<0>();  // the buffers are free
+                epilogue(accum[0], product_of_group<grouped>(p, groups, tile.group), buffers, 0,
+                         int(row), unit, group);
+                warpgroup_barrier(group);
+                continue;
+            }
         }
-        const int unit = int(tile.column) * (kColumns / rows_per_unit(p));
         if constexpr (Plan::kFused) {
             NoResidual<T> none;
             epilogue_fused(
@@ -220,8 +237,8 @@ bool make_grouped_maps(GroupedMaps& maps, const Product<T>& p, int columns, bool
         !reads_in_vectors(p.w))
         return false;
     if (grouped == Grouped::kDepth) {
-        return make_ragged_map(maps.x, p.x.data, p.depth, p.x.col, 64) &&
-               make_ragged_map(maps.w, p.w.data, p.depth, p.w.col, 64) &&
+        return make_tensor_map(maps.x, p.x.data, 1, p.depth, p.rows, 0, p.x.col, 64) &&
+               make_tensor_map(maps.w, p.w.data, 1, p.depth, p.units, 0, p.w.col, 64) &&
                make_tensor_map(
                    maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64);
     }
