@@ -99,12 +99,16 @@ def grouped_matmul(
 
 
 def _with_offsets(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Shares that differ as the squares of random numbers do, from a hundredth of the largest."""
+    """Shares that differ as the squares of random numbers do, from a hundredth of the largest.
+
+    Weights are as small as a layer's: products of two halves of z would be infinite in float16.
+    """
     x, w = inputs.values()
+    w = (w.detach() / w.shape[-1] ** 0.5).requires_grad_(w.requires_grad)
     generator = torch.Generator().manual_seed(len(x))
     shares = torch.rand(len(w), generator=generator, dtype=torch.float64).square() + 0.01
     ends = (len(x) * shares.cumsum(0) / shares.sum()).round().int()
-    return inputs | {"offsets": ends.to(x.device)}
+    return {"x": x, "w": w, "offsets": ends.to(x.device)}
 
 
 def few_rows_of_bytes(dtype: torch.dtype) -> Iterator[Product]:
