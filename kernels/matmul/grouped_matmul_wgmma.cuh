@@ -31,17 +31,17 @@ struct RaggedBox {
 };
 
 template <class T>
-bool make_ragged_map(CUtensorMap& map, const T* at, int64_t rows, int64_t cols, int box_rows) {
+bool make_ragged_map(CUtensorMap& map, const T* at, int64_t rows, int64_t cols, int64_t stride,
+                     int box_rows) {
     const int64_t places = rows < kRaggedLines ? 1 : rows - kRaggedLines + 1;
-    return make_tensor_map<T, 3>(map, at, {cols, kRaggedLines, places}, {cols, cols}, box_rows);
+    return make_tensor_map<T, 3>(map, at, {cols, kRaggedLines, places}, {stride, stride}, box_rows);
 }
 
-// Of z a ragged map has both halves as one. What of a box lies behind the left half is of the right
-// one, as in z itself, for so are the rows of w.
+// The halves of z have a ragged map each.
 struct GroupedMaps : Maps {
-    __device__ static BoxAt box_of_z(int half, const BoxAt& y, int64_t units) {
-        return {y.column + half * int(units), y.row, y.matrix};
-    }
+    CUtensorMap right;
+    __device__ const CUtensorMap& of_z(int half) const { return half ? right : z; }
+    __device__ static BoxAt box_of_z(int, const BoxAt& y) { return y; }
 };
 
 // No product here has a bias or a residual.
@@ -244,8 +244,10 @@ bool make_grouped_maps(GroupedMaps& maps, const Product<T>& p, int columns, bool
     }
     return make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, kTileRows / 2) &&
            make_map(maps.w, p, p.w, wide, columns / 2) &&
-           make_ragged_map(maps.y, p.y, p.rows, p.units, fused ? kWarpRows : 64) &&
-           (!p.z || make_ragged_map(maps.z, p.z, p.rows, wide, kWarpRows));
+           make_ragged_map(maps.y, p.y, p.rows, p.units, p.units, fused ? kWarpRows : 64) &&
+           (!p.z || make_ragged_map(maps.z, p.z, p.rows, p.units, wide, kWarpRows)) &&
+           (!p.z || wide == p.units ||
+            make_ragged_map(maps.right, p.z + p.units, p.rows, p.units, wide, kWarpRows));
 }
 
 // How many tiles are below one another in all groups, about: half of each group's last one is

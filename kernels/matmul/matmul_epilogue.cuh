@@ -104,7 +104,7 @@ __device__ inline void wait_for_stores() {
 }
 
 // The epilogue of a warpgroup's tile, whose first row and unit are given.
-// more: whether there may be a z or a residual. maps.box_of_z: where z goes.
+// more: whether there may be a z or a residual. maps.of_z, box_of_z: where z goes.
 template <Act act, bool more, class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                    Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
@@ -121,9 +121,8 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
         make_z<T>(y, p.scale, bias + n * kAtOnce);
         if (gated) make_z<T>(right, p.scale, bias + n * kAtOnce + N / 2);
         if (more && p.z) {
-            store_chunk<T>(y, buffers, maps.z, maps.box_of_z(0, at, p.units), stored);
-            if (gated)
-                store_chunk<T>(right, buffers, maps.z, maps.box_of_z(1, at, p.units), stored);
+            store_chunk<T>(y, buffers, maps.of_z(0), maps.box_of_z(0, at), stored);
+            if (gated) store_chunk<T>(right, buffers, maps.of_z(1), maps.box_of_z(1, at), stored);
         }
         activate<act, T>(y);
         if (gated) {

@@ -25,10 +25,9 @@ constexpr int kBox = 64 * kTileRow;  // bytes
 struct Maps {
     CUtensorMap x, w, y, z, residual;
 
-    // The box of a half of z that belongs to one of y.
-    __device__ static BoxAt box_of_z(int half, const BoxAt& y, int64_t) {
-        return {y.column, y.row, half};
-    }
+    // The map of a half of z, and its box that belongs to one of y.
+    __device__ const CUtensorMap& of_z(int) const { return z; }
+    __device__ static BoxAt box_of_z(int half, const BoxAt& y) { return {y.column, y.row, half}; }
 };
 
 // What a block of two warpgroups that multiply, and one that fetches, has in shared memory.
