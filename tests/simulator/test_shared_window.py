@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import jitload
+import lab
 from tests.simulator.test_ptx_tcgen05 import START
 
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
@@ -157,3 +158,20 @@ def test_static_arrays_beside_dynamic_ones(tmp_path, target, low, monkeypatch):
         library.both(180 << 10, offset, low, y)
         assert torch.equal(y[0].cpu(), rows(5))
         assert torch.equal(y[1].cpu(), rows(6))
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_static_arrays_under_the_checker(library, target, low):
+    """Without dynamic shared memory, so that no address of that has the same low bits."""
+    if target == "cuda":
+        pytest.skip("the checker runs on the simulator")
+    copied = []
+
+    def call(y: torch.Tensor, which: int, offset: int) -> None:
+        library.fixed(which, offset, 9, low, y)
+        copied.append(y.clone())
+
+    for which, offset in ((0, 0), (1, 96 << 10), (2, BYTES - 512)):
+        report = lab.check(call, results(target), which, offset, traffic=False)
+        assert report.findings.empty, str(report)
+        assert torch.equal(copied[-1][0], rows(9))

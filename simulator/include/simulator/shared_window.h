@@ -6,8 +6,10 @@
 //
 // Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part ends, in those
 // bits, where these end, and the dynamic one begins where they begin. On Linux a pointer has the
-// same 18 bits, since kernels make descriptors of pointers, too (what is instrumented: only to the
-// dynamic part). The low 32 bits of a pointer count as an address: on a GPU they are one.
+// same 18 bits, since kernels make descriptors of pointers, too. What is instrumented cannot be
+// moved: without a cluster the static part begins, in those bits, where its pointer does, unless
+// the dynamic one is there. The low 32 bits of a pointer count as an address: on a GPU they are
+// one.
 #pragma once
 #include "block.h"
 
@@ -21,6 +23,13 @@ constexpr uint32_t no_shared = 0xffffff00;
 // Where the static part begins. An address has the alignment that the pointer has.
 SIMULATOR_INLINE uint32_t begin_of_static(const Block& block) {
     const auto bytes = uint32_t(block.static_end - block.static_begin);
+    if (block.launch->instrumented && !block.cluster) {  // the blocks of a cluster agree on it
+        const auto own = uint32_t(reinterpret_cast<uintptr_t>(block.static_begin)) & (window - 1);
+        const uint32_t end_of_dynamic = first_shared + uint32_t(block.launch->shared);
+        const bool is_apart = own >= end_of_dynamic ? own + bytes <= window + first_shared
+                                                    : own + bytes <= first_shared;
+        if (is_apart || !block.launch->shared) return static_window + own;
+    }
     return (static_window + window - bytes) & ~(block.static_alignment - 1);
 }
 
