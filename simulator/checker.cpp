@@ -15,6 +15,7 @@
 #include "checker/proxies.h"
 #include "checker/repeats.h"
 #include "checker/report.h"
+#include "checker/scale_factors.h"
 #include "checker/tensor_maps.h"
 #include "checker/tensor_memory.h"
 #include "checker/watching.h"

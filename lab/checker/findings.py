@@ -65,6 +65,8 @@ HINTS = {
     "tensor memory kept": "One warp frees what it has allocated, tcgen05.dealloc, before the block"
     " ends.",
     "tensor memory": "Columns are allocated by one warp, used, and freed once by one warp.",
+    "tensor memory lanes": "Add the first lane of the warp to the address:"
+    " threadIdx.x / 32 % 4 * 32 << 16.",
     "scale factors": "Copy 32 rows of 16 bytes for each 128 rows or columns, by tcgen05.cp"
     " .32x128b.warpx4, to columns of their own.",
     "missing tcgen05 fence": "tcgen05.fence::before_thread_sync, the barrier, and after it"

@@ -8,13 +8,14 @@
 // thread_order, some of it is carried out at once.
 //
 // copies.h has what is asked for and waited for, mbarriers.h what goes wrong with mbarriers,
-// products.h the products of warpgroups, tensor_memory.h what works on tensor memory, proxies.h the
-// fences between proxies.
+// products.h the products of warpgroups, tensor_memory.h what works on tensor memory,
+// scale_factors.h its scale factors, proxies.h the fences between proxies.
 #pragma once
 #include <deque>
 #include <map>
 #include <set>
 #include "../executor/watcher.h"
+#include "../include/simulator/tensor_memory.h"
 #include "findings.h"
 #include "flights.h"
 #include "shadow.h"
@@ -176,9 +177,15 @@ class Asynchronous final : public WorkWatcher {
     struct Columns {
         ColumnUse writes[4][512], reads[4][512];
     };
+    // A column of scale factors: of 4 blocks of each of 32 rows.
+    struct CopiedScales {
+        const Site* at;
+        uint32_t words[32];
+    };
     struct OfBlock {
         const Block* block = nullptr;
         std::unique_ptr<Columns> columns;
+        std::map<uint32_t, CopiedScales> copied_scales;  // by their column
         int cta_group = 0;  // that its first instruction on tensor memory has said
         const Site* said_group = nullptr;
         std::map<unsigned, Mine> threads;
@@ -238,7 +245,17 @@ class Asynchronous final : public WorkWatcher {
                      Site& asked);
     void tensor_done(const BulkCopy& completion);
     void order_columns(const tensor_cores::TensorUse& use, const Site& at);
+    void look_for_unwritten(const tensor_cores::TensorUse& use, const ColumnUse (&writes)[4][512],
+                            const Site& at);
+    void look_at_lane(const tensor_cores::TensorUse& use, const Site& at);
     void look_for_scales(const tensor_cores::TensorUse& use, const Site& at);
+    void note_scales(const tensor_cores::TensorUse& use, const Site& at);
+    void look_for_order(const tensor_cores::TensorUse& use, const Site& at);
+    void look_for_order(const tensor_cores::TensorUse& use,
+                        const tensor_cores::SharedMatrix& matrix, bool is_b, uint32_t first,
+                        const OfBlock& of, const Site& at);
+    static const char* line_of(const tensor_cores::SharedMatrix& of, uint32_t row);
+    static const char* only_place_of(const char* bytes, const Region*& in);
     bool is_fenced(const Touch& before, unsigned thread);
     Finding* say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
                  const char* other_access = "", unsigned other_thread = 0);
@@ -251,6 +268,10 @@ class Asynchronous final : public WorkWatcher {
     std::set<const Block*> ended;            // of the running cluster
     std::map<const uint64_t*, Mbarrier> mbarriers;
     std::map<uintptr_t, Tile> tiles;
+    // How often the order of scale factors was looked for at a product, of A and of B: it is the
+    // same for all tiles, and to look for rows in all memory takes time.
+    static constexpr int most_order_looks = 4;
+    std::map<std::pair<const Site*, bool>, int> order_looks;
     uint64_t random = 0;
     uint32_t tensor_time = 1;
 };

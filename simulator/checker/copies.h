@@ -13,6 +13,7 @@ void Asynchronous::begin_launch() {
     ended.clear();
     mbarriers.clear();
     tiles.clear();
+    order_looks.clear();
     random = recorder.seed * 0x9E3779B97F4A7C15u + recorder.launches.size();
 }
 

@@ -56,9 +56,11 @@ void Asynchronous::tensor_fence(bool is_before) {
 void Asynchronous::tensor_use(const TensorUse& use) {
     Site& asked = site_of(use.what, use.file, use.line);
     look_for_scales(use, asked);
+    look_for_order(use, asked);
     order_columns(use, asked);
+    note_scales(use, asked);
     if (stepper && !use.matrix_count) stepper->tensor_use(use, 0);
-    if (use.is_access) return;
+    if (use.is_access) return look_at_lane(use, asked);
     Mine& it = mine();
     it.tensor_operations++;
     if (!use.matrix_count) return;
@@ -72,6 +74,18 @@ void Asynchronous::tensor_use(const TensorUse& use) {
     it.tensor_reads.push_back(std::move(reading));
 }
 
+void Asynchronous::look_at_lane(const TensorUse& use, const Site& at) {
+    const uint32_t own = recorder.block->rank / warp_size % 4 * 32;
+    if (use.lane / 32 * 32 == own) return;
+    Finding* const told =
+        say("tensor memory lanes",
+            text("its address has lane %u, and this warp reaches lanes %u to %u: PTX leaves it "
+                 "undefined. GPUs are said to ignore these bits, and so does the simulator",
+                 use.lane, own, own + 31),
+            at);
+    if (told) told->severity = Severity::Note;
+}
+
 // tcgen05.commit: somebody knows that the first operations of a thread are done.
 void Asynchronous::tensor_done(const BulkCopy& completion) {
     const auto found = blocks.find(reinterpret_cast<const Block*>(completion.from));
@@ -82,6 +96,28 @@ void Asynchronous::tensor_done(const BulkCopy& completion) {
             reads.clear(range.begin, range.bytes, all.front().id);
         end(all.front().id);
         all.pop_front();
+    }
+}
+
+// Columns that nobody has written in any lane. A load may leave out what it does not need: a note.
+void Asynchronous::look_for_unwritten(const TensorUse& use, const ColumnUse (&writes)[4][512],
+                                      const Site& at) {
+    const auto look = [&](const ColumnRange& range, const char* what) {
+        for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++) {
+            if (writes[0][c].time || writes[1][c].time || writes[2][c].time || writes[3][c].time)
+                continue;
+            Finding* const told = say(
+                "uninitialised",
+                text("it %s column %u of tensor memory, which nobody has written", what, c), at);
+            if (told && use.is_access) told->severity = Severity::Note;
+            return;
+        }
+    };
+    if (use.accumulates) look(use.written[0], "adds to");
+    for (int i = 0; i < use.read_count; i++) {
+        bool are_scales = false;  // which have findings of their own
+        for (int k = 0; k < use.scale_count; k++) are_scales |= use.read[i] == use.scales[k];
+        if (!are_scales) look(use.read[i], "reads");
     }
 }
 
@@ -148,6 +184,7 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
                     if ((!use.is_access || q == quarter) && !visit(q, c)) return;
         };
+        if (!use.is_told) look_for_unwritten(use, columns.writes, at);
         const ColumnUse mine_now{now, ordered_at, me, rank, &at, use.is_access};
         for (int k = 0; k < use.written_count; k++) {
             for_each(use.written[k], [&](unsigned q, uint32_t c) {
@@ -166,39 +203,6 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 columns.reads[q][c] = mine_now;
                 return true;
             });
-        }
-    }
-}
-
-// A product reads its scale factors in all four quarters of the lanes. Who has written them there
-// is known; whether the quarters have the same ones is for the product to find.
-void Asynchronous::look_for_scales(const TensorUse& use, const Site& at) {
-    for (int i = 0; i < use.scale_count; i++) {
-        const ColumnRange range = use.scales[i];
-        const auto tell = [&](uint32_t column, const char* what, const Site* other = nullptr) {
-            say("scale factors",
-                text("the scale factors of %s are read from columns %u to %u, and column %u %s",
-                     i ? "B" : "A", range.first, range.first + range.count - 1, column, what),
-                at, other, other ? other->what : "");
-        };
-        if (range.meets(use.written[0]))
-            return tell(std::max(range.first, use.written[0].first),
-                        "belongs to the accumulator of this product");
-        for (int of = 0; of < use.block_count; of++) {
-            const auto found = blocks.find(use.blocks[of]);
-            if (found == blocks.end()) continue;
-            const Columns* const columns = found->second.columns.get();
-            for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
-                for (unsigned q = 0; q < 4; q++) {
-                    const ColumnUse written = columns ? columns->writes[q][c] : ColumnUse();
-                    if (!written.time)
-                        return tell(c, text("has not been written in lanes %u to %u: tcgen05.cp "
-                                            "with .warpx4 writes all of them",
-                                            q * 32, q * 32 + 31)
-                                           .c_str());
-                    if (!strcmp(written.site->what, "tcgen05.mma"))
-                        return tell(c, "was written last as an accumulator", written.site);
-                }
         }
     }
 }

@@ -378,12 +378,31 @@ __global__ void wrong_kernel(int which) {{
     if (threadIdx.x < 32) allocate(&memory, 32);
     __syncthreads();
     int word;
-    const unsigned lane = which == 0 ? 0 : threadIdx.x / 32 * 32, column = which == 1 ? 40 : 0;
+    const unsigned lane = threadIdx.x / 32 * 32 + (which == 0 ? 8 : 0);
+    const unsigned column = which == 1 ? 40 : 0;
     asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];"
                  : "=r"(word) : "r"(memory + (lane << 16) + column));
     wait_for_loads();
 }}
 extern "C" void wrong(int which) {{ wrong_kernel<<<1, 64>>>(which); }}
+
+__global__ void own_lanes_kernel(const int* x, int* y, unsigned lane) {{
+    __shared__ unsigned memory;
+    if (threadIdx.x < 32) allocate(&memory, 32);
+    __syncthreads();
+    const unsigned own = memory + (threadIdx.x / 32 * 32 << 16), given = memory + (lane << 16);
+    int word = x[threadIdx.x];
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {{%1}};" :: "r"(given), "r"(word));
+    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" : "=r"(word) : "r"(own));
+    wait_for_loads();
+    y[threadIdx.x] = word;
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(memory, 32);
+}}
+extern "C" void own_lanes(const int* x, int* y, int lane) {{
+    own_lanes_kernel<<<1, 128>>>(x, y, lane);
+}}
 """
 
 
@@ -749,13 +768,20 @@ def test_wrong_columns_are_errors_that_name_them(simulated, given, message):
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        (0, r"tcgen05\.ld: its address has lane 0; this warp reaches lanes 32 to 63"),
+        (0, r"tcgen05\.ld: its address has lane (8|40); it begins at a multiple of 32"),
         (1, r"tcgen05\.ld: columns 40 to 40 of tensor memory have not been allocated"),
     ],
 )
 def test_wrong_addresses_are_errors_that_say_so(simulated, which, message):
     with pytest.raises(RuntimeError, match=message):
         simulated.wrong(which)
+
+
+@pytest.mark.parametrize("lane", [0, 32, 96])
+def test_a_warp_reaches_its_own_lanes_whatever_the_address_says(simulated, lane):
+    x, y = torch.randint(2**30, (128,), dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    simulated.own_lanes(x, y, lane)
+    assert torch.equal(y, x)
 
 
 def test_the_thread_that_ends_a_phase_waits_until_others_have_seen_it(simulated):

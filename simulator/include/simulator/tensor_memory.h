@@ -101,13 +101,16 @@ struct SharedMatrix {
 struct TensorUse {
     const char *what, *file;
     int line;
-    bool is_access;        // of a warp, which reaches a quarter of the lanes
-    bool is_told = false;  // that it is in conflict with what is under way
+    bool is_access;            // of a warp, which reaches a quarter of the lanes
+    bool is_told = false;      // that it is in conflict with what is under way
+    bool accumulates = false;  // a product adds to what is in written[0]
+    uint32_t lane = 0;         // of an access: the first of its address
     const Block* blocks[2];
     const uint32_t* cells[2];  // of each block: 128 lanes of 512 columns
     int block_count = 1, written_count = 0, read_count = 0, scale_count = 0, matrix_count = 0;
     ColumnRange written[2], read[4], scales[2];  // scales: those of what is read
-    SharedMatrix matrices[8];
+    SharedMatrix matrices[8];   // of a product A and B for each block, unless A is in tensor memory
+    uint8_t scales_of_row = 0;  // of a product: scale factors for each row of A or column of B
 
     void writes(ColumnRange range) { written[written_count++] = range; }
     void reads(ColumnRange range) { read[read_count++] = range; }

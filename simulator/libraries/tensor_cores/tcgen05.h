@@ -429,6 +429,7 @@ Conflict conflict_of(uint32_t first, uint32_t count) {
 
 TensorUse use_of(const TensorAccess& access, int count) {
     TensorUse use{access.is_store ? "tcgen05.st" : "tcgen05.ld", access.file, access.line, true};
+    use.lane = access.address >> 16;
     use.blocks[0] = &running_block();
     use.cells[0] = memory_of(running_block()).cells[0];
     for (const ColumnRange& range : columns_of(access, count))
@@ -443,6 +444,8 @@ TensorUse use_of(const TensorOperation& it) {
     for (const ColumnRange& range : written_by(it)) use.writes(range);
     for (const ColumnRange& range : read_by(it)) use.reads(range);
     for (const ColumnRange& range : scales_of(it)) use.scales[use.scale_count++] = range;
+    if (it.kind == TensorOperation::Product)
+        use.scales_of_row = it.scales, use.accumulates = it.accumulates;
     const auto reads = [&](int i, uint64_t descriptor, bool is_transposed, int lines, int bytes,
                            int element_bytes) {
         use.matrices[use.matrix_count++] = {

@@ -257,3 +257,42 @@ __global__ void answers_one_after_the_other_kernel(const float* x, float* y) {
     }
 }
 EXPORT(answers_one_after_the_other, answers_one_after_the_other_kernel<<<4, threads>>>(x, y))
+
+__global__ void zeros_are_stored_and_added_to_kernel(const float* x, float* y) {
+    BEGIN(32)
+    for (int column = 0; column < 32; column++) STORE(columns + column, 0);
+    stored();
+    before();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        after();
+        for (int k = 0; k < 4; k++) add(columns, tile);
+        commit_to(&barrier);
+    }
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);
+    loaded();
+    END(32)
+}
+EXPORT(zeros_are_stored_and_added_to, zeros_are_stored_and_added_to_kernel<<<1, threads>>>(x, y))
+
+__global__ void two_allocations_kernel(const float* x, float* y) {
+    BEGIN(32)
+    __shared__ unsigned second;
+    if (threadIdx.x / 32 == 1) allocate(&second, 64);
+    __syncthreads();
+    if (threadIdx.x == 0) multiply(columns, tile), multiply(second, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    unsigned more;
+    LOAD(word, columns);
+    LOAD(more, second);
+    loaded();
+    word += more;
+    before();
+    __syncthreads();
+    if (threadIdx.x / 32 == 1) deallocate(second, 64);
+    END(32)
+}
+EXPORT(two_allocations, two_allocations_kernel<<<1, threads>>>(x, y))

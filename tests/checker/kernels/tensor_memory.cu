@@ -100,3 +100,32 @@ __global__ void written_under_a_product_kernel(float* y) {
     if (threadIdx.x < 32) deallocate(columns, 32);
 }
 EXPORT(written_under_a_product, written_under_a_product_kernel<<<1, threads>>>(y))
+
+// The first of several products adds to what was there before.
+__global__ void adds_to_nothing_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0)
+        for (int k = 0; k < 4; k++) add(columns, tile);  // BUG adds_to_nothing: uninitialised
+    if (threadIdx.x == 0) commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);
+    loaded();
+    END(32)
+}
+EXPORT(adds_to_nothing, adds_to_nothing_kernel<<<1, threads>>>(y))
+
+__global__ void reads_too_many_columns_kernel(float* y) {
+    BEGIN(64)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    for (int column = 0; column < 64; column++) {
+        unsigned more;
+        LOAD(more, columns + column);  // BUG reads_too_many_columns: note: uninitialised
+        loaded();
+        word += more;
+    }
+    END(64)
+}
+EXPORT(reads_too_many_columns, reads_too_many_columns_kernel<<<1, threads>>>(y))

@@ -18,14 +18,16 @@ DEVICE void deallocate(unsigned columns, int count) {
 DEVICE void before() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
 DEVICE void after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
 constexpr long long strides = 1ll << 46 | 8ll << 32 | 128ll << 16;
+// adds: to what is in d.
 DEVICE void multiply(unsigned d, const void* tile, long long strides = ::strides,
-                     unsigned instruction = ::instruction) {
+                     unsigned instruction = ::instruction, bool adds = false) {
     const long long descriptor = (at(tile) & 0x3ffff) >> 4 | strides;
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, 0, 0;"
+        "{ .reg .pred p; setp.ne.b32 p, %3, 0;"
         " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %1, %2, p; }" ::"r"(d),
-        "l"(descriptor), "r"(instruction));
+        "l"(descriptor), "r"(instruction), "r"(int(adds)));
 }
+DEVICE void add(unsigned d, const void* tile) { multiply(d, tile, strides, instruction, true); }
 DEVICE void commit_to(uint64_t* barrier) {
     asm volatile(
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
@@ -40,10 +42,9 @@ DEVICE void wait_at(uint64_t* barrier, int parity) {
         : "memory");
 }
 DEVICE unsigned lane_of(unsigned columns) { return columns + (threadIdx.x / 32 * 32 << 16); }
-#define LOAD(word, columns)                                          \
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" \
-                 : "=r"(word)                                        \
-                 : "r"(lane_of(columns)))
+#define LOAD_AT(word, address) \
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" : "=r"(word) : "r"(address))
+#define LOAD(word, columns) LOAD_AT(word, lane_of(columns))
 #define STORE(columns, word) \
     asm volatile(            \
         "tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {%1};" ::"r"(lane_of(columns)), "r"(word))

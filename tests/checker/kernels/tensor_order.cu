@@ -176,10 +176,10 @@ EXPORT(allocated_after_the_permit, allocated_after_the_permit_kernel<<<1, thread
 
 __global__ void lanes_of_another_warp_kernel(const float* x, float* y) {
     BEGIN(32)
-    unsigned mine = columns;
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];"
-                 : "=r"(word)
-                 : "r"(mine));  // BUG lanes_of_another_warp: tensor memory
+    STORE(columns, word);
+    stored();
+    const unsigned mine = columns;
+    LOAD_AT(word, mine);  // BUG lanes_of_another_warp: note: tensor memory lanes
     loaded();
     END(32)
 }
