@@ -11,6 +11,7 @@
 // products.h the products of warpgroups, tensor_memory.h what works on tensor memory,
 // scale_factors.h its scale factors, proxies.h the fences between proxies.
 #pragma once
+#include <bitset>
 #include <deque>
 #include <map>
 #include <set>
@@ -95,7 +96,8 @@ class Asynchronous final : public WorkWatcher {
     void tensor_use(const tensor_cores::TensorUse& use) override;
     void tensor_fence(bool is_before) override;
     void narrow_arrival(const uint64_t* barrier, const char* file, int line) override;
-    void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) override;
+    void tensor_columns(uint32_t first, uint32_t count, bool is_freed, const char* file,
+                        int line) override;
     void tensor_conflict(const char* what, const char* file, int line, const char* other,
                          const char* other_file, int other_line) override;
 
@@ -185,6 +187,7 @@ class Asynchronous final : public WorkWatcher {
     struct OfBlock {
         const Block* block = nullptr;
         std::unique_ptr<Columns> columns;
+        std::bitset<512> is_allocated;                   // of the columns
         std::map<uint32_t, CopiedScales> copied_scales;  // by their column
         int cta_group = 0;  // that its first instruction on tensor memory has said
         const Site* said_group = nullptr;
@@ -245,8 +248,7 @@ class Asynchronous final : public WorkWatcher {
                      Site& asked);
     void tensor_done(const BulkCopy& completion);
     void order_columns(const tensor_cores::TensorUse& use, const Site& at);
-    void look_for_unwritten(const tensor_cores::TensorUse& use, const ColumnUse (&writes)[4][512],
-                            const Site& at);
+    void look_for_unwritten(const tensor_cores::TensorUse& use, const OfBlock& of, const Site& at);
     void look_at_lane(const tensor_cores::TensorUse& use, const Site& at);
     void look_for_scales(const tensor_cores::TensorUse& use, const Site& at);
     void note_scales(const tensor_cores::TensorUse& use, const Site& at);

@@ -33,7 +33,10 @@ void Asynchronous::cta_group(int blocks, const char* what, const char* file, int
         at, of.said_group, of.said_group->what);
 }
 
-void Asynchronous::tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
+void Asynchronous::tensor_columns(uint32_t first, uint32_t count, bool is_freed, const char* file,
+                                  int line) {
+    for (uint32_t c = first; c < first + count && c < 512; c++)
+        of_block().is_allocated[c] = !is_freed;
     auto& all = of_block().tensor_columns;
     if (is_freed)
         all.erase(first);
@@ -100,11 +103,12 @@ void Asynchronous::tensor_done(const BulkCopy& completion) {
 }
 
 // Columns that nobody has written in any lane. A load may leave out what it does not need: a note.
-void Asynchronous::look_for_unwritten(const TensorUse& use, const ColumnUse (&writes)[4][512],
-                                      const Site& at) {
+void Asynchronous::look_for_unwritten(const TensorUse& use, const OfBlock& of, const Site& at) {
+    const auto& writes = of.columns->writes;
     const auto look = [&](const ColumnRange& range, const char* what) {
         for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++) {
-            if (writes[0][c].time || writes[1][c].time || writes[2][c].time || writes[3][c].time)
+            if (!of.is_allocated[c] || writes[0][c].time || writes[1][c].time ||
+                writes[2][c].time || writes[3][c].time)
                 continue;
             Finding* const told = say(
                 "uninitialised",
@@ -184,7 +188,7 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
                 for (uint32_t c = range.first; c < range.first + range.count && c < 512; c++)
                     if ((!use.is_access || q == quarter) && !visit(q, c)) return;
         };
-        if (!use.is_told) look_for_unwritten(use, columns.writes, at);
+        if (!use.is_told) look_for_unwritten(use, of->second, at);
         const ColumnUse mine_now{now, ordered_at, me, rank, &at, use.is_access};
         for (int k = 0; k < use.written_count; k++) {
             for_each(use.written[k], [&](unsigned q, uint32_t c) {

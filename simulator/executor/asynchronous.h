@@ -64,8 +64,9 @@ void tell_tensor_fence(bool is_before) {
 void tell_narrow_arrival(const uint64_t* barrier, const char* file, int line) {
     if (auto* work = watching_work()) work->narrow_arrival(barrier, file, line);
 }
-void tell_tensor_columns(uint32_t first, bool is_freed, const char* file, int line) {
-    if (auto* work = watching_work()) work->tensor_columns(first, is_freed, file, line);
+void tell_tensor_columns(uint32_t first, uint32_t count, bool is_freed, const char* file,
+                         int line) {
+    if (auto* work = watching_work()) work->tensor_columns(first, count, is_freed, file, line);
 }
 void tell_tensor_conflict(const char* what, const char* file, int line, const char* other,
                           const char* other_file, int other_line) {

@@ -69,7 +69,8 @@ class WorkWatcher {
     virtual void tensor_use(const tensor_cores::TensorUse& use) = 0;
     virtual void tensor_fence(bool is_before) = 0;
     virtual void narrow_arrival(const uint64_t* barrier, const char* file, int line) = 0;
-    virtual void tensor_columns(uint32_t first, bool is_freed, const char* file, int line) = 0;
+    virtual void tensor_columns(uint32_t first, uint32_t count, bool is_freed, const char* file,
+                                int line) = 0;
     virtual void tensor_conflict(const char* what, const char* file, int line, const char* other,
                                  const char* other_file, int other_line) = 0;
 

@@ -48,7 +48,8 @@ SIMULATOR_TOLD(void tell_tensor_fence(bool is_before))
 SIMULATOR_TOLD(void tell_narrow_arrival(const uint64_t*, const char*, int))
 // A block gets columns of tensor memory, or frees them. And something uses those of something else
 // that is under way: both by their names, files and lines.
-SIMULATOR_TOLD(void tell_tensor_columns(uint32_t first, bool is_freed, const char*, int))
+SIMULATOR_TOLD(void tell_tensor_columns(uint32_t first, uint32_t count, bool is_freed, const char*,
+                                        int))
 SIMULATOR_TOLD(void tell_tensor_conflict(const char*, const char*, int, const char*, const char*,
                                          int))
 SIMULATOR_TOLD(void tell_warpgroup_wait(unsigned, const char*, int))

@@ -77,7 +77,7 @@ inline void __ptx_tensor_alloc(char* to, uint32_t count, int blocks, SIMULATOR_C
         if (mine.is_granted) {
             if (mine.is_first) {
                 *reinterpret_cast<uint32_t*>(to) = mine.address;
-                tell_tensor_columns(mine.address, false, file, line);
+                tell_tensor_columns(mine.address, mine.count, false, file, line);
             }
             Meeting written{[](Meeting* const*, uint32_t) {}};
             return meet(written, what, file, line);
@@ -91,7 +91,7 @@ inline void __ptx_tensor_dealloc(uint32_t address, uint32_t count, int blocks, S
         tell_cta_group(blocks, "tcgen05.dealloc", file, line);
         if (blocks == 2) tell_pair_columns("tcgen05.dealloc", file, line);
         tell_conflict("tcgen05.dealloc", file, line, address, count);
-        tell_tensor_columns(address & 0xffff, true, file, line);
+        tell_tensor_columns(address & 0xffff, count, true, file, line);
     }
     columns(address, count, tensor_cores::deallocate, "tcgen05.dealloc", file, line);
     if (current->tracked) current->wake_parked();
