@@ -135,12 +135,12 @@ _X86 = re.compile(
     r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
     r"|\.(?:byte|word|short|int|long|quad|octa|asci[iz]|string|section|globl|text|data)\b"
 )
-# C++'s own headers wait by system calls, and end a process by abort().
+# C++'s and PyTorch's own headers wait by system calls, tell the time, and end a process by abort().
 _OF_THE_SYSTEM = [
     name
     for called, named, _ in _CALLS.values()
     for name in f"{called} {named}".split()
-    if name not in ("syscall", "abort")
+    if name not in ("syscall", "time", "abort")
 ]
 # What an op has no use for. PyTorch's headers bring in much of the C++ library, which may be linked
 # into it, so that what it needs cannot be listed; but PyTorch's own ops are none of it.
