@@ -189,7 +189,7 @@ class CFunction:
             " Make it an op with a gradient: @lab.op(backward=...) above the Python function that"
             " calls it; lab.op? shows how. Where no gradient is wanted, call it under"
             " torch.no_grad()",
-            stacklevel=_callers_level(),
+            stacklevel=callers_level(),
         )
 
     def __deepcopy__(self, memo: dict) -> CFunction:
@@ -366,12 +366,12 @@ def _kind(value: object) -> str:
     return f"{'an' if name[0] in 'aeiouAEIO' or name == 'ndarray' else 'a'} {name}"
 
 
-_ROOM = str(Path(__file__).parent)
+_ROOM = str(Path(__file__).parent), str(Path(__file__).parent.with_name("jitload.py"))
 
 
-def _callers_level() -> int:
+def callers_level() -> int:
     """The `stacklevel` at which `warnings.warn`, in the function that asks, names its caller's
-    line outside of this folder."""
+    line outside of this folder and of jitload.py."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
         frame, level = frame.f_back, level + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,23 @@ class Function:
         return getattr, (self._kernel, self.__name__)
 
 
+class NamedAsMethod(Function):
+    """A kernel with the name of one of the handle's own methods, as in `kernel.reload[1, 32](x)`.
+
+    In brackets it is the kernel; called without, it is the method.
+    """
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        from jitloader.cfunctions import Configuration  # late: a warm load does without
+
+        if args and isinstance(args[0], Configuration):
+            return super().__call__(*args, **kwargs)
+        return getattr(type(self._kernel), self.__name__)(self._kernel, *args, **kwargs)
+
+    def point_at(self, call: Callable) -> None:
+        self._call, self.__doc__ = call, call.__doc__
+
+
 class Functions:
     """The functions of one handle: whose they are now.
 
@@ -110,8 +128,7 @@ class Functions:
         with self._redirecting:
             for name in self.newest.functions if self.newest else ():
                 if name not in self._known:
-                    function = Function(self._kernel, name, self._unknown(name))
-                    self._known[name] = vars(self._kernel)[name] = function
+                    self._add(name)
             current = [None if self.error else self.newest]
             if self.instead and self.instrumented:
                 current.append(self.instrumented)
@@ -120,6 +137,28 @@ class Functions:
                 call = self._now(name)
                 call = self.around(call) if self.around else call
                 function.point_at(self._for_each_thread(name, call) if self._by_thread else call)
+
+    def _add(self, name: str) -> None:
+        """Make a function an attribute of the handle, unless it would hide one of the handle's."""
+        own = inspect.getattr_static(type(self._kernel), name, None)
+        declared = self.newest.build.exports.get(name) or {}
+        is_launched = "kernel" in declared or "template" in declared
+        kind = NamedAsMethod if own and is_launched and not isinstance(own, property) else Function
+        self._known[name] = function = kind(self._kernel, name, self._unknown(name))
+        if own is None or kind is NamedAsMethod:
+            vars(self._kernel)[name] = function
+            return
+        from jitloader.cfunctions import callers_level  # late: a warm load does without
+
+        handle = self._kernel.recipe.name
+        launch = "[grid, block]" if is_launched else ""
+        warnings.warn(
+            f"{handle} has a function called {name}, and so has every handle: {handle}.{name} is"
+            f" the handle's. Give the function another name, or call it as"
+            f' {handle}.at().functions["{name}"]{launch}(...)',
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
     def run_with(self, build: OpenBuild, formula: Callable, *arguments: object) -> object:
         """Call a formula. Meanwhile, in this thread, the handle's functions are those of `build`.

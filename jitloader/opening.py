@@ -39,10 +39,13 @@ class OpenBuild:
         self._launchers = launchers
         self._instances: list[OpenBuild] = []  # of its templates
         self._told: Callable[[Build], None] | None = None
-        vars(self).update(functions)
+        for name, function in functions.items():
+            self.replace(name, function)
 
     def replace(self, name: str, function: Callable) -> None:
-        self.functions[name] = vars(self)[name] = function
+        self.functions[name] = function
+        if name not in _OWN:
+            vars(self)[name] = function
 
     def tell_libraries(self, told: Callable[[Build], None]) -> None:
         """Tell of the builds whose libraries it has: of those there are, and then of each that is
@@ -71,6 +74,7 @@ class OpenBuild:
         )
 
 
+_OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_told"}
 _opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
 

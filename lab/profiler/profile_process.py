@@ -46,8 +46,8 @@ def main(folder: Path, device: int) -> None:
 
 
 def build_folders() -> list[Path]:
-    """Of the loaded kernels' newest builds; a kernel may have a function that is called `whole`."""
-    return [type(kernel).whole(kernel).folder for kernel in jitload.loaded()]
+    """Of the loaded kernels' newest builds."""
+    return [kernel.whole().folder for kernel in jitload.loaded()]
 
 
 def _end(folder: Path) -> Path:

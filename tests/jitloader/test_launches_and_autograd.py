@@ -281,3 +281,39 @@ def test_a_missing_gpu_is_answered_with_the_device_that_there_is():
         text=True,
     )
     assert "device=jitload.device() is where kernels run" in run.stderr.splitlines()[-1]
+
+
+NAMED_AS_THE_HANDLES = """
+    __global__ void reload(float* x) { x[threadIdx.x] = 1; }
+    template <class T> __global__ void at(T* x) { x[threadIdx.x] = 2; }
+    __global__ void name(float* x) { x[threadIdx.x] = 3; }
+    __global__ void build(float* x) { x[threadIdx.x] = 4; }
+    extern "C" int diff(float* x) { x[0] = 5; return 0; }
+"""
+
+
+def test_functions_named_as_the_handles_own_hide_none_of_them():
+    write("named.cu", NAMED_AS_THE_HANDLES)
+    with pytest.warns(RuntimeWarning) as told:
+        kernel = load("named.cu")
+    of_file = [each for each in told if "has a function called" in str(each.message)]
+    assert sorted(str(each.message).split()[5].rstrip(",") for each in of_file) == [
+        *("build", "diff", "name")
+    ]
+    x = torch.zeros(2)
+    for function, value in ((kernel.reload, 1), (kernel.at, 2)):
+        function[1, 2](x)
+        assert x.tolist() == [value] * 2
+    assert not kernel.reload()
+    assert kernel.name == "named"
+    opened = kernel.at()
+    assert opened.build == kernel.build
+    for name, value in (("name", 3), ("build", 4)):
+        opened.functions[name][1, 2](x)
+        assert x.tolist() == [value] * 2
+    opened.functions["diff"](x)
+    assert x.tolist() == [5, 4]
+    write("named.cu", NAMED_AS_THE_HANDLES.replace("= 1;", "= 6;"))
+    assert kernel.reload()
+    kernel.reload[1, 2](x)
+    assert x.tolist() == [6, 6]
