@@ -54,6 +54,11 @@ def explained(message: str, tensors: Named = ()) -> str:
     message: the runtime's. tensors: what the call was given, each with its parameter's name.
     """
     said = _runtime.simulator_take_fault().decode(errors="replace") if _runtime else ""
+    if "past the end of its dynamic shared memory" in message:
+        message += (
+            "\nhint: a launch gives it, in bytes: kernel.name[grid, block, stream, bytes] in"
+            " Python, <<<grid, block, bytes>>> in C++"
+        )
     if not said:
         return message
     access, address, library, offset = said.split("\n")

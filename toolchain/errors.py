@@ -139,6 +139,10 @@ HINTS = [
         "convert by hand: float(x) to compute, T(y) to store",
     ),
     (
+        r"expected (?:a )?.?[])]",
+        "a parenthesis or a bracket is not closed, here or on the line before",
+    ),
+    (
         r"expected (?:.?,.? or |a )?.?;|expected initializer before",
         "a semicolon is missing, most often at the end of the line before",
     ),

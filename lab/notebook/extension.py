@@ -27,6 +27,8 @@ from lab.notebook.errors import Cells, log_of
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
+# A cell whose magic does not come first, which IPython takes for Python.
+_FIRST_TOO_LATE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+[ \t]*(%%(?:cu|cuda|check|audit)\b)")
 ASKS_MATCHERS = (8, 6)  # IPython's first release that can ask `completion`; Colab has an older one
 
 
@@ -87,6 +89,14 @@ class Extension:
     def say_once(self, result: ExecutionResult) -> None:
         """Where the cell has raised the error that stands above it, that one makes way."""
         self.modules.note()
+        error = result.error_before_exec or result.error_in_exec
+        if isinstance(error, SyntaxError) and (
+            magic := _FIRST_TOO_LATE.match(result.info.raw_cell)
+        ):
+            print(
+                f"{magic[1]} has to be the first line of its cell: move what stands above it to"
+                " another cell, or below it as //"
+            )
         for kernel, error, line in self._above:
             if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
                 line.tell(told_apart(kernel), "not built; its error stands below")

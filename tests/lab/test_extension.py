@@ -393,6 +393,15 @@ def test_a_cell_becomes_a_kernel_that_takes_tensors(notebook):
     assert notebook["scale"].sources == (Path("scratch/scale.cu").absolute(),)
 
 
+@pytest.mark.parametrize("above", ["# mine", "\n# the kernel of\n# this page"])
+def test_a_magic_below_a_comment_is_told_where_it_belongs(notebook, above):
+    shown, error = notebook.attempt(f"{above}\n%%cu late\n__global__ void late(float* x) {{}}")
+    assert isinstance(error, SyntaxError)
+    assert "%%cu has to be the first line of its cell" in shown
+    shown, _ = notebook.attempt("# mine\nprint(1")
+    assert "first line" not in shown
+
+
 def test_an_edited_cell_is_a_new_version_of_the_same_handle(notebook):
     notebook.run(cell(SCALE))
     handle, y = notebook["scale"], torch.empty(3)

@@ -51,7 +51,8 @@ CALLS = {
     "kernel.past_shared[2, 64](x, 5000)": "illegal memory access",
     "kernel.past_shared[2, 64](x, -5000)": "illegal memory access",
     "kernel.past_shared[2, 64](x, 10**8)": "illegal memory access",
-    "kernel.past_dynamic[2, 64, None, 256](x, 1)": "past the end of its dynamic shared memory",
+    "kernel.past_dynamic[2, 64, None, 256](x, 1)": "past the end of its dynamic shared memory\n"
+    r"hint: a launch gives it, in bytes: kernel.name\[grid, block, stream, bytes\]",
     "kernel.past_local[1, 32](x, 40)": "a local array was written past its end",
     "kernel.past_local[1, 32](x, 10**6)": "stack|illegal memory access|a local array",
     "kernel.null_pointer[1, 32](5)": "access at address 0x14: an element of a null pointer",

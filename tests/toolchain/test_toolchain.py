@@ -131,8 +131,8 @@ def test_half_without_its_header_is_answered_with_it(said):
         ("int i\n if (t) x[0] = 1;", "a semicolon is missing"),
         ("x[0] = 1\n if (t) x[0] = 2;", "a semicolon is missing"),
         ("g(x)\n while (t) x[0] = 2;", "a semicolon is missing"),
-        ("x[0] = (1 + t;", None),
-        ("x[0 = 2;", None),
+        ("x[0] = (1 + t;", "a parenthesis or a bracket is not closed"),
+        ("x[0] = x[1;", "a parenthesis or a bracket is not closed"),
     ],
 )
 def test_a_missing_semicolon_is_told_by_the_compilers_words(tmp_path, text, hint):
