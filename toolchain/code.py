@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -478,7 +479,9 @@ def systems_folders() -> tuple[str, ...]:
     home = machine.cuda_home()
     cudas = [str(home / name) for name in ("include", "targets")] if home else []
     of_system = ("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64")
-    return (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
+    found = (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
+    # Of a folder that is reached by a link g++ may name the files by where they are.
+    return tuple(dict.fromkeys((*found, *map(os.path.realpath, found))))
 
 
 def is_systems(path: Path) -> bool:

@@ -6,6 +6,7 @@ import sysconfig
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from jit_cases import answer, load, write
 
 import jitload
 from jitloader.building import readings
-from toolchain.code import is_systems
+from toolchain.code import is_systems, systems_folders
 from toolchain.compile import stage_of
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -210,6 +211,17 @@ def test_only_headers_of_the_system_are_not_a_users():
     assert not is_systems(Path("/usr/local/include/eigen3/Eigen/Core"))
     for folder in ("/usr/include", sysconfig.get_path("include"), torch.__path__[0]):
         assert is_systems(Path(folder, "x.h"))
+
+
+def test_headers_of_an_environment_that_is_reached_by_a_link_are_the_systems(tmp_path, monkeypatch):
+    """g++ names them by where they are, and as the user's they would be rewritten."""
+    (tmp_path / "environment/torch").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("environment")
+    place = SimpleNamespace(__file__=str(tmp_path / "link/torch/__init__.py"))
+    monkeypatch.setattr("toolchain.code.torch", place)
+    monkeypatch.setattr("toolchain.code.systems_folders", systems_folders.__wrapped__)
+    for name in ("link", "environment"):
+        assert is_systems(tmp_path / name / "torch/include/ATen/ATen.h")
 
 
 def test_an_error_is_current_until_a_file_changes():
