@@ -109,6 +109,7 @@ class Sandbox:
             return words
         own = [Path(sys.prefix), Path(sys.base_prefix), Path(jitload.__file__).parent]
         own += [Path(it) for it in _paths() if Path(it).is_dir()]
+        own += _compilers()
         bound = [it for it in (*map(Path, SYSTEM), *own, *reads) if it.exists()]
         readable = list(dict.fromkeys(map(str, bound)))
         if self.kind == "namespaces":
@@ -145,6 +146,16 @@ class Sandbox:
                 start_new_session=True,
                 preexec_fn=_limited,
             )
+
+
+def _compilers() -> list[Path]:
+    """Where compilers are installed that are not the system's, as /opt/gcc of /opt/gcc/bin/g++."""
+    names = (os.environ.get("CXX", "g++").split()[0], "g++", "gcc", "nvcc", "ninja", "ld")
+    found = [Path(it) for it in map(shutil.which, names) if it]
+    folders = {it.parent for path in found for it in (path, path.resolve())}
+    system = {Path(it).parts[:2] for it in SYSTEM}
+    others = (it for it in folders if it.parts[:2] not in system)
+    return sorted(it.parent if it.name == "bin" else it for it in others)
 
 
 def _paths() -> list[str]:

@@ -1,6 +1,7 @@
 """The judge: controls are accepted, and no exploit is, with the gate or without it."""
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -268,6 +269,22 @@ def test_the_sandbox_has_no_network_and_no_other_files(tmp_path, kind):
     assert int(lines[2]) <= 3
     assert lines[3:5] == ["none", "['CapEff:\\t0000000000000000\\n']"]
     assert (mine / "mine").read_text() == "here"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "namespaces"])
+def test_a_compiler_of_its_own_folder_is_there(tmp_path, monkeypatch, kind):
+    """As /opt/gcc/bin/g++: only the system's folders were."""
+    box = Sandbox(kind)
+    if not all(map(shutil.which, TOOLS[kind])) or not box.works():
+        pytest.skip(f"{kind} may not be made here")
+    compiler, mine = tmp_path / "gcc/bin/g++", tmp_path / "mine"
+    compiler.parent.mkdir(parents=True)
+    mine.mkdir()
+    compiler.write_text("#!/bin/sh\necho mine\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{compiler.parent}:{os.environ['PATH']}")
+    process = box.start(["g++"], mine)
+    assert process.communicate(timeout=60)[0] == b"mine\n", (mine / "errors").read_text()
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "namespaces"])
