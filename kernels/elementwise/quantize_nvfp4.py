@@ -57,8 +57,12 @@ def _(x, scale, version):
     )
 
 
+def _setup_context(ctx, inputs, output):
+    ctx.set_materialize_grads(False)  # on a GPU PyTorch cannot fill floats of four bits with zeros
+
+
 def _backward(ctx, *grads):
     no_gradient("quantize_nvfp4")
 
 
-kernel.register_autograd("forward", _backward)
+kernel.register_autograd("forward", _backward, setup_context=_setup_context)
