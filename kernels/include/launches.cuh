@@ -77,6 +77,13 @@ inline int vectors_of_thread(int64_t rows, int64_t needed, int vectors, int most
     return vectors;
 }
 
+// How many rows a block has, at most `most`, a power of two. Few rows are spread over the
+// multiprocessors, where a block's rows would wait for each other at its barriers.
+inline unsigned rows_of_a_block(int64_t rows, unsigned most, int processors = multiprocessors()) {
+    while (most > 1 && ceil_div<int64_t>(rows, most) < processors) most /= 2;
+    return most;
+}
+
 // In registers, or in `bytes` of shared memory for each thread. vectors: of a thread;
 // narrow_vectors if a warp can so hold the row. most: blocks that a row may have. Of a row that has
 // more than a warp, no more warps than there is work for.
@@ -104,8 +111,9 @@ RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), i
     }
     const int blocks = shape->blocks;
     if (blocks > most || (blocks > 1 && !has_clusters(kernel))) return {};
-    const dim3 block = block_of();
-    const int64_t grid = ceil_div<int64_t>(rows, shape->rows) * blocks;
+    dim3 block = block_of();
+    if (kGpuSizes && block.y > 1 && block.x > kWarp) block.y = rows_of_a_block(rows, block.y);
+    const int64_t grid = ceil_div<int64_t>(rows, block.y) * blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     bytes *= block.x * block.y;
     if (bytes > 0 && !allow(kernel, bytes)) return {};

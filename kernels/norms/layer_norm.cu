@@ -134,9 +134,11 @@ __global__ void dx_block(Backward<T> p) {
 constexpr int kForwardVectors = kGpuSizes ? 8 : 32;
 constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
-template <class T, bool kAligned>
+// Threads with few vectors have registers for the weights, too: all loads are on their way at once.
+template <class T, bool kAligned, int N>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(Forward<T> p) {
-    constexpr int V = kVec<T>, N = kForwardVectors;
+    constexpr int V = kVec<T>;
+    constexpr bool kLoadsFirst = N < kForwardVectors;
     const int cols = p.cols;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     const T* x = p.x + row * cols;
@@ -146,6 +148,11 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) v[n] = load_once<V>(x + column[n], column[n] < interior.end);
+    Vec<T, V> weight[kLoadsFirst ? N : 1], bias[kLoadsFirst ? N : 1];
+    if constexpr (kLoadsFirst) {
+        read_columns(p.weight, column, interior, weight);
+        read_columns(p.bias, column, interior, bias);
+    }
     Vec<T, 1> edges[2];
     interior.edges(threadIdx.x, [&](int n, int c) { edges[n] = load<1>(x + c); });
     const auto each = [&](auto visit) {
@@ -159,8 +166,12 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= interior.end) break;
-        interior.store(y + c, shift_and_scale(v[n], of, interior.load_unaligned(p.weight, c),
-                                              interior.load_unaligned(p.bias, c)));
+        if constexpr (kLoadsFirst) {
+            interior.store(y + c, shift_and_scale(v[n], of, weight[n], bias[n]));
+        } else {
+            interior.store(y + c, shift_and_scale(v[n], of, interior.load_unaligned(p.weight, c),
+                                                  interior.load_unaligned(p.bias, c)));
+        }
     }
     interior.edges(threadIdx.x, [&](int n, int c) {
         store(y + c, shift_and_scale(edges[n], of, load<1>(p.weight + c), load<1>(p.bias + c)));

@@ -194,12 +194,14 @@ __global__ void dweight_block(Backward<T> p) {
 constexpr int kForwardVectors = kGpuSizes ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
-// (Edges take registers, and so a block's place.)
-template <class T, bool kAligned>
+// (Edges take registers, and so a block's place.) Threads with few vectors have registers for the
+// weights, too: all loads are on their way at once.
+template <class T, bool kAligned, int N>
 __global__ __launch_bounds__(kForwardThreads, kAligned ? kForwardBlocks : 2) void forward_vector(
     Forward<T> p) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kForwardVectors;
+    constexpr int V = kVec<T>;
+    constexpr bool kLoadsFirst = N < kForwardVectors;
     const int cols = p.cols;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y, begin = row * cols;
     // Past the last row there is nothing to do.
@@ -209,6 +211,8 @@ __global__ __launch_bounds__(kForwardThreads, kAligned ? kForwardBlocks : 2) voi
 #pragma unroll
     for (int n = 0; n < N; ++n)
         v[n] = load_once<V>(p.x + begin + column[n], column[n] < interior.end);
+    Vec<T, V> weight[kLoadsFirst ? N : 1];
+    if constexpr (kLoadsFirst) read_columns(p.weight, column, interior, weight);
     T edges[2];
     interior.edges(threadIdx.x, [&](int n, int c) { edges[n] = p.x[begin + c]; });
     if (p.residual != nullptr) {
@@ -238,7 +242,8 @@ __global__ __launch_bounds__(kForwardThreads, kAligned ? kForwardBlocks : 2) voi
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= interior.end) break;
-        const Vec<T, V> w = interior.load_unaligned(p.weight, c);
+        const Vec<T, V> w =
+            kLoadsFirst ? weight[kLoadsFirst ? n : 0] : interior.load_unaligned(p.weight, c);
         for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
         interior.store(p.y + begin + c, v[n]);
     }

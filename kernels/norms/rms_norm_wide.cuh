@@ -346,11 +346,13 @@ bool launch_forward(const Forward<T>& p, int64_t version, cudaStream_t stream) {
         const bool edges =
             is_aligned(p.weight) && may_have_edges<T>(p.cols, p.x, p.residual, p.y, p.s);
         if (version < kVector || !(aligned || edges)) return false;
-        const auto kernel = aligned ? forward_vector<T, true> : forward_vector<T, false>;
+        constexpr int N = kForwardVectors, kFew = kFewestVectors;
+        const auto kernel = aligned ? forward_vector<T, true, N> : forward_vector<T, false, N>;
         const RowLaunch launch = forward_launch<T>(
             kForwardShapes, kernel, p.rows, p.cols, kForwardVectors, kNarrowVectors, 0, 1);
         if (launch.blocks > 0) {
-            launch.start(kernel, stream, p);
+            const bool few = aligned && p.cols <= kFew * kVec<T> * int64_t(launch.block.x);
+            launch.start(few ? forward_vector<T, true, kFew> : kernel, stream, p);
             return true;
         }
         if (!aligned) return false;
