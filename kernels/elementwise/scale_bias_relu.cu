@@ -42,10 +42,17 @@ struct PerColumn {
 
     // The elements of V columns. kAligned: they begin on a boundary.
     template <bool kAligned, int V>
-    __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
-        const auto read = [](const T* p) { return kAligned ? load<V>(p) : load_unaligned<V>(p); };
-        const Vec<T, V> v = values ? read(values + col) : Vec<T, V>{};
+    __device__ Vec<T, V> load_columns(int64_t col) const {
+        if (!values) return {};
+        return kAligned ? load<V>(values + col) : load_unaligned<V>(values + col);
+    }
+    template <int V>
+    __device__ void convert(const Vec<T, V>& v, Acc<T> (&out)[V]) const {
         for (int k = 0; k < V; ++k) out[k] = values ? Acc<T>(v[k]) : number;
+    }
+    template <bool kAligned, int V>
+    __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
+        convert(load_columns<kAligned, V>(col), out);
     }
 };
 
@@ -99,7 +106,8 @@ constexpr int kThreads = TUNABLE(kThreads, 256);
 constexpr int kUnroll = TUNABLE(kUnroll, 4);  // rows that a thread loads at once, backward
 constexpr int kBackwardBlocks = TUNABLE(kBackwardBlocks, 2);  // of a multiprocessor, backward
 
-template <class T, int V, bool kAligned>
+// kOneRow: each thread has one row, so that all its loads are on their way before the first wait.
+template <class T, int V, bool kAligned, bool kOneRow>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
                                int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
@@ -115,11 +123,19 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
     };
     const int64_t col = interior.begin + thread * V, edge = interior.edge_column(thread);
     if (col < interior.end) {
+        Vec<T, V> only;
+        if constexpr (kOneRow) {
+            const int64_t row = first + threadIdx.y;
+            only = load_once<V>(x + row * cols + col, row < end);
+        }
+        const PerColumn<T> biases = {bias, 0};
+        const Vec<T, V> of_scale = scale.template load_columns<kAligned, V>(col);
+        const Vec<T, V> of_bias = biases.template load_columns<kAligned, V>(col);
         A s[V], b[V];
-        scale.template read<kAligned>(col, s);
-        PerColumn<T>{bias, 0}.template read<kAligned>(col, b);
+        scale.convert(of_scale, s);
+        biases.convert(of_bias, b);
         each_row([&](int64_t begin) {
-            Vec<T, V> v = load_once<V>(x + begin + col);
+            Vec<T, V> v = kOneRow ? only : load_once<V>(x + begin + col);
             for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
             interior.store(y + begin + col, v);
         });
@@ -276,6 +292,10 @@ Plan plan_of(int64_t cols, const P*... tensors) {
     const int64_t vectors = aligned || edges ? cols / kVec<T> : cols;
     unsigned across = edges ? 2 * kEdgeThreads : 1;
     while (across < kThreads && across < vectors) across *= 2;
+    if (across == kThreads) {  // as few threads without a column as whole warps allow
+        const int64_t blocks = ceil_div<int64_t>(vectors, kThreads);
+        across = unsigned(round_up_to_warps(ceil_div(vectors, blocks)));
+    }
     return {aligned, edges ? kVec<T> : 1, dim3(ceil_div<int64_t>(vectors, across)),
             dim3(across, kThreads / across)};
 }
@@ -333,9 +353,12 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
     Plan plan = plan_of<T>(cols, x, scale, bias, y);
     const int64_t each = rows_of_a_block<T>(plan, rows, cols);
     plan.grid.y = ceil_div(rows, each * plan.apart) * plan.apart;
-    const auto kernel = plan.aligned     ? forward_vector<T, kVec<T>, true>
-                        : plan.apart > 1 ? forward_vector<T, kVec<T>, false>
-                                         : forward_vector<T, 1, true>;
+    const bool one = each == plan.block.y;  // row of each thread
+    const auto kernel =
+        plan.aligned
+            ? one ? forward_vector<T, kVec<T>, true, true> : forward_vector<T, kVec<T>, true, false>
+        : plan.apart > 1 ? forward_vector<T, kVec<T>, false, false>
+                         : forward_vector<T, 1, true, false>;
     kernel<<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
     return cudaGetLastError();
 }
