@@ -36,6 +36,7 @@
 #pragma once
 
 #include "dependent_launch.cuh"
+#include "matmul_cost.h"
 #include "matmul_wgmma.cuh"
 
 template <class Consumer>
@@ -373,23 +374,6 @@ template <class Consumer, class P>
 bool can_few_rows() {
     return has_wgmma(matmul_few_rows<Consumer, P>, kFewRowsThreads<Consumer>) &&
            FewRowsShared<Consumer>::bytes() <= shared_bytes();
-}
-
-// The most splits of k, by the warpgroups of rows: with more rows, four splits would exchange more
-// accumulators than they save.
-constexpr int max_few_rows_splits(int groups) { return groups == 1 ? 4 : 2; }
-
-// The number of splits. If there is at most one wave of tiles: as many as there are blocks for. If
-// there are more tiles: two, if waves of half the steps finish earlier.
-inline int few_rows_splits(int64_t tiles, int64_t steps, int64_t blocks, int max_splits) {
-    int splits = 1;
-    const auto is_there_room = [&](int more) {  // clusters of four leave multiprocessors idle
-        return more * tiles <= (more > 2 ? blocks - blocks / 12 : blocks) && 4 * more <= steps;
-    };
-    while (2 * splits <= max_splits && is_there_room(2 * splits)) splits *= 2;
-    if (splits > 1 || max_splits == 1 || steps < 8 || blocks < 2) return splits;
-    const int64_t whole = ceil_div(tiles, blocks) * steps;
-    return ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
 }
 
 // The rows of x of a tile. Tiles below one another share the rows evenly, because TMA spends time

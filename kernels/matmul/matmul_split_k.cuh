@@ -55,9 +55,7 @@ struct SplitKPlan {
     int64_t floats() const { return partials * kTileRows * columns; }
 };
 
-// Costs, in steps of tiles of 256 columns (0.6 us), measured on an H200.
-constexpr double kSplitCost = 2.5;       // of the second kernel and the end of the first
-constexpr double kPartialCost = 0.125;   // to write and read a partial product of 256 columns
+// Costs, in the same steps.
 constexpr double kBytesOfStep = 2.5e6;   // bytes that memory delivers in a step
 constexpr double kWorthSplitting = 0.9;  // relative to whole tiles
 constexpr int kMaxSplits = 16;           // of a tile

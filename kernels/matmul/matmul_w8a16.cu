@@ -150,6 +150,7 @@ constexpr int kWidened = kVecBytes;
 
 template <class T>
 __global__ void matmul_w8a16_widen(Int8Product<T> p, T* wide, int64_t stride) {
+    launch_dependents();
     const int64_t k = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kWidened;
     if (k >= stride) return;
     const int64_t down = int64_t(gridDim.y) * blockDim.y;
@@ -207,7 +208,8 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
 // begin on multiples of 16 bytes, or are copied so.
 template <class T>
 bool multiplies_bytes(const Int8Product<T>& p) {
-    return p.rows <= kMostFewRows || is_for_tall_tiles(p);
+    if (p.rows <= kMostFewRows) return true;
+    return (p.by_block ? plan_of<T, true>(p) : plan_of<T, false>(p)) != kConvertFirst;
 }
 
 // wide: [units, depth], with rows `stride` apart

@@ -36,11 +36,11 @@ def matmul_w8a16(
     neighbours of a row. bias is [units] and of x's type, and so is the result [..., units], which
     is contiguous, rounded once, and has the same bits on every run.
 
-    Up to 128 rows of x are multiplied as the weights are read, with their values exact; so are up
-    to 2048 where scales are of rows and units are enough for the GPU. Where x or w do not begin, or
-    cols is not, on a multiple of 16 elements, both are copied first. Of more rows, each weight is
-    multiplied by its scale first and rounded to x's type, as matmul takes it: into memory of 2
-    bytes for each. All such memory is free again after the call.
+    Up to 64 rows of x are multiplied as the weights are read, with their values exact, and more
+    where that is faster. Where x or w do not begin, or cols is not, on a multiple of 16 elements,
+    both are copied first. Otherwise each weight is multiplied by its scale first and rounded to
+    x's type, as matmul takes it: into memory of 2 bytes for each. All such memory is free again
+    after the call.
 
     Inside torch.autocast x and bias are cast to autocast's type, as for torch.nn.functional.linear.
 

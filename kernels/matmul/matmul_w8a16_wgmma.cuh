@@ -5,10 +5,9 @@
 
 #include "int8.cuh"
 #include "matmul_few_rows.cuh"
+#include "matmul_w8a16_plan.h"
 #include "matmul_w8a16_product.cuh"
 #include "wgmma_registers.cuh"
-
-constexpr int kMostFewRows = 128;
 
 template <class T, int rows, int units>
 struct Int8Stage {
@@ -34,10 +33,12 @@ template <class T, bool by_block, int rows, int stages, int blocks_per_sm, int s
 struct FewRowsInt8 : FewRowsTransposed<rows, units> {
     static constexpr int kDepth = kTileRow, kStages = stages, kBlocksPerSm = blocks_per_sm,
                          kPending = 0;
+    static constexpr int kMaxSplits = max_int8_splits(rows, units);
     static constexpr int kSlicedK = sliced_k, kGroups = sliced_k * (units / 64);
     static constexpr bool kThreadsRead = true;
     using Stage = Int8Stage<T, rows, units>;
     int tile;
+    bool has_begun = false;  // whether a stage has been multiplied
     // Scales and biases of the thread's two rows of w: y = scale * accumulator + bias. Loaded
     // during the epilogue, they would stall it.
     float scales[2], biases[2];
@@ -84,7 +85,8 @@ struct FewRowsInt8 : FewRowsTransposed<rows, units> {
     static constexpr int kStaggerBarrier = 8;  // barrier number
 
     __device__ void multiply(const Stage& stage, const Int8Product<T>& p, int step) {
-        const bool waits = kStaggered && step == 0;
+        const bool waits = kStaggered && !has_begun;
+        has_begun = true;
         if (waits && threadIdx.x >= kWarpgroup)
             asm volatile("bar.sync %0, 256;" ::"n"(kStaggerBarrier) : "memory");
         uint32_t a[kDepth / 16][4];
@@ -128,44 +130,47 @@ bool launch_few_rows_int8(const Int8Product<T>& p, cudaStream_t stream) {
     return launch_few_rows<Consumer>(p, maps, 1, p.units, stream);
 }
 
-// ---- a few hundred rows: tiles of 256 rows of x by 128 of w, so that a weight is converted once
-// per 256 rows. Each of two warpgroups has half of the units. There are no registers for separate
-// accumulators of blocks of k.
+// ---- more rows: tiles of 128 rows of x by 64 units; by 128 units, each half of which is that of a
+// warpgroup; and of 256 rows, so that a weight is converted once for them all. Those have no
+// registers for separate accumulators of blocks of k. matmul_w8a16_plan.h chooses.
+template <class T, bool by_block>
+using NarrowTile = FewRowsInt8<T, by_block, 128, 4, 1, 2, 64>;
+template <class T, bool by_block>
+using WideTile = FewRowsInt8<T, by_block, 128, 3, 1, 1, 128>;
 template <class T>
 using TallTile = FewRowsInt8<T, false, 256, 2, 1, 1, 128>;
-constexpr int64_t kMostTallRows = 2048;  // with more, the weights are converted first
 
-// Whether at least three quarters of the rows of the tiles are rows of x, and three quarters of the
-// multiprocessors have a tile in every wave.
-template <class T>
-bool is_for_tall_tiles(const Int8Product<T>& p) {
-    constexpr int64_t kRows = TallTile<T>::kRows, kUnits = TallTile<T>::kUnits;
-    if (p.by_block || p.rows > kMostTallRows || !can_few_rows<TallTile<T>, Int8Product<T>>())
-        return false;
-    const int64_t high = ceil_div(p.rows, kRows), tiles = high * ceil_div(p.units, kUnits);
-    const int64_t rounds = ceil_div<int64_t>(tiles, multiprocessors());
-    return 4 * p.rows >= 3 * high * kRows && 4 * tiles >= 3 * rounds * multiprocessors();
+template <class T, bool by_block>
+Int8Plan plan_of(const Int8Product<T>& p) {
+    const bool can = can_few_rows<WideTile<T, by_block>, Int8Product<T>>();
+    return can ? int8_plan(p.rows, p.units, p.depth, by_block, multiprocessors()) : kConvertFirst;
 }
 
-// False if there are more rows, or this GPU or the layout of x and w does not allow it. If every
-// multiprocessor has a tile, two resident blocks hide each other's latency; otherwise one block
-// uses all of the shared memory for stages.
+// False if the weights are to be converted first, or this GPU or the layout of x and w does not
+// allow it. If every multiprocessor has a tile, two resident blocks hide each other's latency;
+// otherwise one block uses all of the shared memory for stages.
 template <class T, bool by_block>
 bool launch_few_rows_int8(const Int8Product<T>& p, cudaStream_t stream) {
-    if constexpr (!by_block) {
-        if (is_for_tall_tiles(p)) return launch_few_rows_int8<TallTile<T>>(p, stream);
-    }
-    if (p.rows > kMostFewRows) return false;
     const bool many = ceil_div<int64_t>(p.units, 64) >= multiprocessors();
     if (p.rows <= 32) {
         return (many &&
                 launch_few_rows_int8<FewRowsInt8<T, by_block, 32, 6, 2, 1, 64>>(p, stream)) ||
                launch_few_rows_int8<FewRowsInt8<T, by_block, 32, 10, 1, 2, 64>>(p, stream);
     }
-    if (p.rows <= 64) {
+    if (p.rows <= kMostFewRows) {
         return (many &&
                 launch_few_rows_int8<FewRowsInt8<T, by_block, 64, 3, 2, 1, 64>>(p, stream)) ||
                launch_few_rows_int8<FewRowsInt8<T, by_block, 64, 8, 1, 2, 64>>(p, stream);
     }
-    return launch_few_rows_int8<FewRowsInt8<T, by_block, 128, 4, 1, 2, 64>>(p, stream);
+    switch (plan_of<T, by_block>(p)) {
+        case kNarrowTiles:
+            return launch_few_rows_int8<NarrowTile<T, by_block>>(p, stream);
+        case kWideTiles:
+            return launch_few_rows_int8<WideTile<T, by_block>>(p, stream);
+        case kTallTiles:
+            if constexpr (!by_block) return launch_few_rows_int8<TallTile<T>>(p, stream);
+            return false;
+        default:
+            return false;
+    }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dependent_launch.cuh"
+#include "matmul_cost.h"
 #include "matmul_epilogue.cuh"
 #include "stages.cuh"
 
@@ -555,21 +556,6 @@ bool has_tiles(const Product<T>& p, int columns) {
     if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // each half would be half a box
     return columns % 128 == 0 || (p.act != kSwiglu && p.w.col == 1);
-}
-
-// The time of one step of k by width of the tile, relative to 256 columns. Narrow tiles cost more
-// than their share because they reuse shared memory less. Measured on an H200.
-inline double cost_of_step(int columns) {
-    switch (columns) {
-        case 64:
-            return 0.4;
-        case 96:
-            return 0.48;
-        case 128:
-            return 0.535;
-        default:
-            return columns == 192 ? 0.79 : 1;
-    }
 }
 
 // The time of one step of k over all waves of tiles of this width. Narrower tiles keep more

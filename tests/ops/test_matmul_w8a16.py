@@ -48,12 +48,12 @@ def of_rounded_weights(inputs: dict[str, Tensor]) -> Tensor:
 def check(inputs: dict[str, Tensor], version: str) -> Tensor:
     """At most twice as far from the truth as that is when it is rounded, or as half an ULP of the
     largest result: any rounding costs so much. Or twice as far as rounded weights are, which the
-    best version has of more than 128 rows."""
+    best version has of some shapes with more than 64 rows."""
     got, truth = matmul_w8a16(**inputs, version=version), reference.matmul_w8a16(**inputs)
     dtype = inputs["x"].dtype
     costs = [error(truth.to(dtype), truth), half_ulp(largest(truth), dtype)]
     rows = inputs["x"].shape[:-1].numel()
-    if version == module.VERSIONS[-1] and rows > 128 and inputs["w"].shape[-1] % 16 != 0:
+    if version == module.VERSIONS[-1] and rows > 64 and inputs["w"].shape[-1] % 16 != 0:
         costs.append(error(of_rounded_weights(inputs), truth))
     allowed = 2 * max(costs)
     assert got.dtype == dtype
@@ -244,7 +244,7 @@ def test_refused(changes: dict[str, Tensor], message: str):
 @each_version
 def test_checker(version: str, groups: bool):
     """In two orders of the threads, with steps of k for every stage of shared memory, and more."""
-    ways = ((264, 272), (100, 1168), (60, 1168), (5, 272))  # many, and few of each
+    ways = ((264, 272), (100, 528), (60, 1168), (5, 272))  # many, and few of each
     if version == "naive":
         ways = ((33, 40), (5, 272))
     for number, (rows, cols) in enumerate(ways):
@@ -255,16 +255,16 @@ def test_checker(version: str, groups: bool):
         )
         assert report.findings.empty, str(report)
         names = [kernel.split("<")[0] for kernel in report.launches["kernel"]]
-        assert names == kernels_of(version, rows)
+        assert names in kernels_of(version, rows)
 
 
-def kernels_of(version: str, rows: int) -> list[str]:
+def kernels_of(version: str, rows: int) -> list[list[str]]:
+    """What may run; of many rows, the number of multiprocessors decides."""
     if version in ("naive", "mma"):
-        return [f"matmul_w8a16_{version}"]
+        return [[f"matmul_w8a16_{version}"]]
     if rows <= 16:
-        return ["matmul_few_rows_mma"]
+        return [["matmul_few_rows_mma"]]
     if version == "few_rows":
-        return ["matmul_w8a16_mma"]
-    if rows <= 128:
-        return ["matmul_few_rows"]
-    return ["matmul_w8a16_widen", "matmul_specialized"]
+        return [["matmul_w8a16_mma"]]
+    tiles = ["matmul_few_rows"]
+    return [tiles] if rows <= 128 else [tiles, ["matmul_w8a16_widen", "matmul_specialized"]]

@@ -170,3 +170,37 @@ def test_few_rows_of_float8_fill_their_waves(plans: Kernel):
     assert not plans.few_float8_rows(62, 9216, 0, H200)  # 144 tiles for 132 multiprocessors
     assert plans.few_float8_rows(62, 9216, 1, H200)
     assert plans.few_float8_rows(32, 9216, 0, H200)
+
+
+CONVERT_FIRST, NARROW, WIDE, TALL = range(4)
+
+
+def test_weights_of_int8_are_converted_where_that_is_fastest(plans: Kernel):
+    """The fastest of four, as measured on an H200; seconds are those of a model."""
+    fastest = {
+        (1024, 896, 4864): WIDE,
+        (384, 576, 1536): NARROW,
+        (512, 4096, 14336): WIDE,
+        (512, 28672, 4096): TALL,
+        (128, 28672, 4096): WIDE,
+        (1024, 2048, 16384): CONVERT_FIRST,
+        (1000, 2880, 2880): CONVERT_FIRST,
+    }
+    assert {shape: plans.int8_plan_of(*shape, 0, H200) for shape in fastest} == fastest
+    assert plans.int8_plan_of(1 << 20, 8192, 8192, 0, H200) == CONVERT_FIRST
+
+
+def test_any_product_of_int8_has_a_plan(plans: Kernel):
+    draw = random.Random(3)
+    for _ in range(2000):
+        shape = tuple(round(2 ** draw.uniform(0, 30)) for _ in range(3))
+        by_block, processors = draw.randrange(2), draw.choice((1, 2, 78, H200))
+        plan = plans.int8_plan_of(*shape, by_block, processors)
+        assert plan in (CONVERT_FIRST, NARROW, WIDE, TALL)
+        assert plan != TALL or not by_block, shape
+        assert plan != NARROW or processors > 1, shape
+
+
+def test_few_rows_are_spread_over_the_multiprocessors(plans: Kernel):
+    for rows, most, expected in ((1, 4, 1), (131, 4, 1), (300, 4, 2), (600, 4, 4), (9999, 4, 4)):
+        assert plans.rows_of_block(rows, most, H200) == expected, rows

@@ -4,6 +4,7 @@
 #include "column_sums.cuh"
 #include "launches.cuh"
 #include "matmul_fp8.h"
+#include "matmul_w8a16_plan.h"
 #include "norms_wide.cuh"
 
 // Calls f(attention, keys of a tile, rows of a step, columns, mixes) as the kernels for so many
@@ -85,4 +86,15 @@ extern "C" void slices_plan(int64_t rows, int64_t cols, int64_t* plan) {
 // Whether products of float8 have few enough rows.
 extern "C" int few_float8_rows(int64_t rows, int64_t units, int fast, int processors) {
     return is_for_few_float8_rows(rows, units, fast, processors);
+}
+
+// How a product with weights of int8 is computed (matmul_w8a16_plan.h), on so many multiprocessors.
+extern "C" int int8_plan_of(int64_t rows, int64_t units, int64_t depth, int by_block,
+                            int processors) {
+    return int8_plan(rows, units, depth, by_block, processors);
+}
+
+// How many rows a block has, of at most so many.
+extern "C" int rows_of_block(int64_t rows, int most, int processors) {
+    return rows_of_a_block(rows, most, processors);
 }
