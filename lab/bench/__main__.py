@@ -6,16 +6,25 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import jitload
 import lab.bench
 from lab.bench import distribution, products, random_products, report
 from lab.bench.cells import COLS, NAMES, Cell, cells, host_cells
-from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
+from lab.bench.compiling import (
+    build_kernels,
+    compile_everything,
+    in_short,
+    processes,
+    processes_to_compile,
+    say,
+    since_start,
+)
 from lab.bench.measuring import measure_until
 from lab.bench.product import Product
 from lab.bench.table import CSV, join, longest_ago
@@ -62,11 +71,19 @@ def run(asked: argparse.Namespace) -> int:
     todo = randomly(asked) if asked.random else longest_ago(chosen(asked), asked.csv)
     say(f"{len(todo)} cells; compiling first")
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
-    late = compile_everything(todo)
+    late: set[Cell] = set()
+    if asked.random:
+        build_kernels(todo)
+        pools = partial(
+            processes, processes_to_compile(), Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        )
+    else:
+        late = compile_everything(todo)
+        pools = partial(processes, 1)
     deadline = time.time() + asked.seconds - since_start()
     lines, left, failed = [], 0, 0
     try:
-        for number, (cell, measured) in enumerate(_measured(todo, late, deadline), 1):
+        for number, (cell, measured) in enumerate(_measured(todo, late, deadline, pools), 1):
             if measured is None:
                 left += 1
             elif isinstance(measured, BaseException):
@@ -131,7 +148,10 @@ Outcome = list[dict[str, object]] | BaseException | None
 
 
 def _measured(
-    todo: list[Cell | Product], late: set[Cell], deadline: float
+    todo: list[Cell | Product],
+    late: set[Cell],
+    deadline: float,
+    pools: Callable[[], ProcessPoolExecutor],
 ) -> Iterator[tuple[Cell | Product, Outcome]]:
     """Each cell with its outcome, as they come.
 
@@ -141,7 +161,7 @@ def _measured(
     suspects: list[Cell | Product] = []
     while todo:
         failed: list[Cell | Product] = []
-        with processes(1) as pool:
+        with pools() as pool:
             for cell, outcome in _measured_once(pool, todo, late, deadline):
                 if isinstance(outcome, BaseException):
                     say(f"{cell} is measured again later: {in_short(outcome)}")

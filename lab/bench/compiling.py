@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from lab import rivals
+from lab.bench import quiet
 from lab.bench.cells import Cell
 from lab.bench.product import Product, Rows, module_of
 
@@ -29,17 +30,25 @@ def gpus() -> list[str]:
     return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
 
 
-def processes(count: int) -> ProcessPoolExecutor:
-    """So many for each GPU."""
+def processes(count: int, locks: Path | None = None) -> ProcessPoolExecutor:
+    """So many for each GPU. locks: a folder, if they use it one after the other (`quiet`)."""
     context = multiprocessing.get_context("spawn")
     turns = context.SimpleQueue()
     for gpu in gpus() * count:
         turns.put(gpu)
-    return ProcessPoolExecutor(len(gpus()) * count, context, _see_one_gpu, (turns,))
+    return ProcessPoolExecutor(len(gpus()) * count, context, _see_one_gpu, (turns, locks))
 
 
-def _see_one_gpu(turns: multiprocessing.SimpleQueue) -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = turns.get()
+def processes_to_compile() -> int:
+    """How many for each GPU have a core to compile on."""
+    return min(COMPILERS, max(len(os.sched_getaffinity(0)) // len(gpus()), 1))
+
+
+def _see_one_gpu(turns: multiprocessing.SimpleQueue, locks: Path | None) -> None:
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"] = turns.get()
+    if locks:
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        quiet.share(locks / f"{gpu}.lock")
 
 
 # ---- compiling, on all cores; measuring then finds it in the caches
@@ -56,10 +65,8 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
     so what it picked is thrown away, and picked again, alone, when the cell is measured.
     """
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of the processes
-    pool = processes(min(COMPILERS, max((os.cpu_count() or 1) // len(gpus()), 1)))
-    names = list(dict.fromkeys(cell.name for cell in todo))
-    for build in [pool.submit(_build, name) for name in names]:
-        build.result()
+    pool = processes(processes_to_compile())
+    _build_in(pool, todo)
     say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
     compiled = [cell for cell in todo if isinstance(cell, Cell | Rows)]
     slowest_first = sorted(compiled, key=lambda cell: (cell.direction == "forward", -cell.cols))
@@ -78,6 +85,18 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
     for picked in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
         picked.unlink()
     return late
+
+
+def build_kernels(todo: list[Cell | Product]) -> None:
+    """Ours alone, in processes side by side."""
+    with processes(processes_to_compile()) as pool:
+        _build_in(pool, todo)
+
+
+def _build_in(pool: ProcessPoolExecutor, todo: list[Cell | Product]) -> None:
+    names = list(dict.fromkeys(cell.name for cell in todo))
+    for build in [pool.submit(_build, name) for name in names]:
+        build.result()
 
 
 def _build(name: str) -> None:

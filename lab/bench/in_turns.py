@@ -3,11 +3,13 @@
 import gc
 import itertools
 import math
+from contextlib import nullcontext
 
 import torch
 
 import jitload
 from lab import rivals
+from lab.bench import quiet
 from lab.bench.agree import agree
 from lab.bench.compiling import in_short
 from lab.bench.product import Product
@@ -124,7 +126,9 @@ class _Starting:
         self.results: tuple[torch.Tensor, ...] = expected
 
     def __call__(self) -> Step:
-        step, results = self._cases[0].start(self._each, self._both)
+        compiles = self._each.first_call is not nullcontext
+        with quiet.compiling() if compiles else nullcontext():
+            step, results = self._cases[0].start(self._each, self._both)
         if not self._expected:
             self.results = results
         elif not agree(results, self._expected):

@@ -9,6 +9,7 @@ import torch
 
 import jitload
 from lab import rivals
+from lab.bench import quiet
 from lab.bench.agree import agree
 from lab.bench.cells import Cell
 from lab.bench.compiling import COMPILE_SECONDS, in_short
@@ -37,16 +38,20 @@ def measure_until(
 
     It runs in a process of `processes`, which could not find it in __main__.
     """
-    if time.time() > deadline:
+    try:
+        with quiet.alone(deadline):
+            if time.time() > deadline:
+                return None
+            if cell.on_host:
+                lines = measure_host(cell, conditions_here(), without_compile)
+            elif isinstance(cell, Product):
+                lines = measure_product(cell, conditions_here(), without_compile=without_compile)
+            else:
+                lines = measure_cell(cell, conditions_here(), without_compile)
+            torch.cuda.empty_cache()
+            return lines
+    except quiet.OutOfTimeError:
         return None
-    if cell.on_host:
-        lines = measure_host(cell, conditions_here(), without_compile)
-    elif isinstance(cell, Product):
-        lines = measure_product(cell, conditions_here(), without_compile=without_compile)
-    else:
-        lines = measure_cell(cell, conditions_here(), without_compile)
-    torch.cuda.empty_cache()
-    return lines
 
 
 def measure_cell(

@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,10 @@ def _of_library(op: Op, name: str) -> Implementation:
 def _of_backend(op: Op, name: str) -> Implementation:
     if op.name not in (known := BACKENDS[name]):
         raise ValueError(f"rival {name}: PyTorch has no {op.name} there; it has {', '.join(known)}")
-    return Implementation(name, known[op.name], first_call=keep_buffers)  # flex is compiled
+    compiles = name == "flex"
+    return Implementation(
+        name, known[op.name], first_call=keep_buffers if compiles else nullcontext
+    )
 
 
 RIVALS: dict[str, Callable[[Op], Implementation]] = {
