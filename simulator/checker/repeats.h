@@ -48,9 +48,10 @@ Undefined::Source& Undefined::cells_of(Region& region) {
     return *found;
 }
 
-unsigned char Undefined::byte_of(const char* name, const char* file, int line) {
+unsigned char Undefined::byte_of(const char* name, const char* file, int line, bool is_structure) {
     if (!most_blocks) return 0;
     Source& it = source(Source::Local, name, file, line);
+    it.is_structure = is_structure;
     if (is_repeating) return is_chosen(it) ? other_byte : 0;
     it.is_seen = true;
     return 0;
@@ -205,6 +206,15 @@ void Undefined::for_each_difference(const Kept& it, Visit visit) const {
     }
 }
 
+// Whether bytes are those of a structure that nobody has set, as they are: nothing was computed
+// with them.
+bool Undefined::is_copied(const Source& of, const char* now, const char* was, size_t bytes) const {
+    if (!of.is_structure) return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (was[i] || static_cast<unsigned char>(now[i]) != other_byte) return false;
+    return true;
+}
+
 void Undefined::note_differences(Source& of) {
     const unsigned launch = recorder.launches.size() - 1;
     if (of.what == Source::Cells) note_reader(of, const_cast<Region&>(*of.region));
@@ -216,6 +226,7 @@ void Undefined::note_differences(Source& of) {
         for_each_difference(it, [&](size_t offset, size_t bytes) {
             if (dependents.size() == most_dependents) return;
             const char* now = reinterpret_cast<const char*>(it.region->begin) + offset;
+            if (is_copied(of, now, &it.after[offset], bytes)) return;
             const Touch last = it.region->writes.empty()
                                    ? Touch()
                                    : it.region->last_write_of(offset >> it.region->shift);
@@ -307,9 +318,11 @@ void Undefined::tell(Source& of, const Place& at, unsigned launch, const Region*
 }  // namespace
 
 SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* name, const char* file, int line,
-                                               bool is_array) {
-    recorder.undefined.is_filling = is_array;
-    return recorder.mode == Recorder::Mode::Off ? 0 : recorder.undefined.byte_of(name, file, line);
+                                               bool is_filled, bool is_structure) {
+    recorder.undefined.is_filling = is_filled;
+    return recorder.mode == Recorder::Mode::Off
+               ? 0
+               : recorder.undefined.byte_of(name, file, line, is_structure);
 }
 SIMULATOR_EXPORT void __skips_barrier(const char* file, int line) {
     recorder.skips_barrier(file, line);

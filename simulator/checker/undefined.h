@@ -30,7 +30,7 @@ class Undefined {
     void end();
 
     // The value of a variable, byte by byte.
-    unsigned char byte_of(const char* name, const char* file, int line);
+    unsigned char byte_of(const char* name, const char* file, int line, bool is_structure);
     // A lane reads one that takes no part.
     void note_lane(const Thread& at, unsigned thread, std::string message);
     void look_at_lanes(const Thread& at);
@@ -47,7 +47,8 @@ class Undefined {
         int line;
         const Region* region = nullptr;
         bool is_seen = false, is_told = false;
-        Finding finding{};  // a lane's, or of a read of cells
+        bool is_structure = false;  // whose parts may be copied without a value
+        Finding finding{};          // a lane's, or of a read of cells
     };
     // Bytes of a region that depend on a source; what they are, and what they could be.
     struct Dependent {
@@ -76,6 +77,7 @@ class Undefined {
     bool differs(const std::function<bool(uint64_t)>& run, Change how, Source* which = nullptr);
     template <class Visit>
     void for_each_difference(const Kept& it, Visit visit) const;
+    bool is_copied(const Source& of, const char* now, const char* was, size_t bytes) const;
     void note_differences(Source& of);
     void note_reader(Source& of, Region& region);
     void tell(const Dependent& it);

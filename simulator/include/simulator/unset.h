@@ -15,17 +15,17 @@
 
 namespace simulator {
 
-// A byte of the value; and an array has got it.
-[[gnu::visibility("default")]] unsigned char __byte_of_unset(const char* __name, const char* __file,
-                                                             int __line, bool __is_array);
+// A byte of the value; and what is filled by stores, an array or a structure, has got it.
+[[gnu::visibility("default")]] unsigned char __byte_of_unset(
+    const char* __name, const char* __file, int __line, bool __is_filled, bool __is_structure);
 [[gnu::visibility("default")]] void __has_unset();
 // The running thread goes on to a loop's next round, past a barrier.
 [[gnu::visibility("default")]] void __skips_barrier(const char* __file, int __line);
 // It returns early.
 [[gnu::visibility("default")]] void __returns();
 
-// Numbers, and short vectors of them (float4). Structures are left alone: parts of them may well
-// be copied without a value.
+// Numbers, and short vectors of them (float4). Parts of other structures may well be copied without
+// a value.
 template <class _T, class = void>
 struct __is_number : std::is_arithmetic<_T> {};
 template <class _T>
@@ -41,17 +41,22 @@ template <class _T>
 [[gnu::always_inline]] inline void __leave_unset(_T& __variable, const char* __name,
                                                  const char* __file, int __line) {
     using _Number = std::remove_all_extents_t<_T>;
-    if constexpr (__is_number<_Number>::value && !std::is_volatile_v<_Number>) {
-        const unsigned char __byte = __byte_of_unset(__name, __file, __line, std::is_array_v<_T>);
+    constexpr bool __is_structure =
+        !__is_number<_Number>::value && (std::is_class_v<_Number> || std::is_union_v<_Number>) &&
+        std::is_trivial_v<_Number>;
+    constexpr bool __is_filled = std::is_array_v<_T> || __is_structure;
+    if constexpr ((__is_number<_Number>::value || __is_structure) && !std::is_volatile_v<_Number>) {
+        const unsigned char __byte =
+            __byte_of_unset(__name, __file, __line, __is_filled, __is_structure);
         if constexpr (std::is_same_v<_Number, bool>) {
             if constexpr (!std::is_array_v<_T>) __variable = __byte;
-        } else if constexpr (sizeof(_T) <= 8 && !std::is_array_v<_T>) {
+        } else if constexpr (sizeof(_T) <= 8 && !__is_filled) {
             const uint64_t __bytes = __byte * 0x0101010101010101;
             __builtin_memcpy(&__variable, &__bytes, sizeof(_T));
         } else {
             __builtin_memset(&__variable, __byte, sizeof(_T));
         }
-        if constexpr (std::is_array_v<_T>) __has_unset();
+        if constexpr (__is_filled) __has_unset();
     }
 }
 

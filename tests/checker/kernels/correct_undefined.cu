@@ -167,3 +167,34 @@ __global__ void early_returns(const float* x, float* y, int n) {
     tell(tile + threadIdx.x % 40, x[i]);
 }
 EXPORT(some_return_early, early_returns<<<(n + 49) / 50, 64>>>(x, y, n))
+
+// A structure may be copied with a member that nobody has set, as long as nobody computes with it.
+struct Sample {
+    float value;
+    int count[3];
+};
+union Word {
+    float one;
+    unsigned short halves[2];
+};
+__global__ void parts_of_structures(const float* x, float* y, Sample* all, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= n) return;
+    Sample sample, copy;
+    sample.value = x[i];
+    sample.count[1] = 1;
+    copy = sample;
+    all[i] = copy;
+    Word word;
+    word.one = all[i].value;
+    Sample later;
+    for (int k = 0; k < 3; k++) later.count[k] = k;
+    if (n > 0) later.value = word.one;
+    y[i] = later.value * later.count[2] + copy.count[1];
+}
+extern "C" void structure_set_in_part(const float* x, float* y, int n) {
+    Sample* all;
+    cudaMalloc(&all, n * sizeof *all);
+    parts_of_structures<<<blocks_of(n), kThreads>>>(x, y, all, n);
+    cudaFree(all);
+}

@@ -163,6 +163,32 @@ __global__ void counter(const float* x, float* y, int n) {
 }
 EXPORT(counter_not_set_to_zero, counter<<<1, kThreads>>>(x, y, n))
 
+struct Moments {
+    float mean, square;
+    int counts[4];
+};
+__device__ void set_mean(Moments& moments, float mean) { moments.mean = mean; }
+__global__ void member(const float* x, float* y, int n) {
+    Moments moments;
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= n) return;
+    set_mean(moments, x[i]);
+    y[i] = moments.mean + moments.square;  // BUG member_not_set: uninitialised
+}
+EXPORT(member_not_set, member<<<blocks_of(n), kThreads>>>(x, y, n))
+
+__global__ void last_of_array(const float* x, float* y, int n) {
+    Moments moments;
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    for (int k = 0; k < 3; k++) moments.counts[k] = k;
+    if (i >= n) return;
+    moments.mean = x[i];
+    int sum = 0;
+    for (int k = 0; k < 4; k++) sum += moments.counts[k];
+    y[i] = moments.mean * sum;  // BUG member_array_not_set_to_its_end: uninitialised
+}
+EXPORT(member_array_not_set_to_its_end, last_of_array<<<blocks_of(n), kThreads>>>(x, y, n))
+
 // ---- unwritten
 
 __global__ void whole_blocks(const float* x, float* y, int n) {
