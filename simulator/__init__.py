@@ -58,7 +58,7 @@ _GPPS_OPTIMIZATION = [
 # What is thread_local, as `__shared__` and threadIdx are, is found by a call that changes two
 # registers: kernels that wait for each other take a tenth less. But before version 2.40 of glibc a
 # thread's first such call may lose vector registers. Hence not in RUNTIME, which does it for
-# kernels: executor/worker.h.
+# kernels (executor/worker.h), nor in files that have such variables of their own.
 _GPPS_THREAD_LOCAL = ["-mtls-dialect=gnu2"] if _IS_X86 and sys.platform == "linux" else []
 _CLANGS_OPTIMIZATION = [
     "-O2",  # its -O1 inlines too little: kernels take up to twice as long
@@ -66,8 +66,13 @@ _CLANGS_OPTIMIZATION = [
 ]
 
 
-def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
-    """What kernels are compiled with, by clang or by g++, and nearly what the libraries are."""
+def compile_flags(
+    clang: bool, sources: Sequence[Path] = (), has_thread_local: bool = False
+) -> list[str]:
+    """What kernels are compiled with, by clang or by g++, and nearly what the libraries are.
+
+    has_thread_local: whether their files declare something thread_local themselves.
+    """
     kernels = {RUNTIME, CHECKER, TRACER, *LIBRARIES.values()}.isdisjoint(sources)
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
@@ -83,7 +88,7 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
         "-fstack-clash-protection",  # so a frame of any size meets the end of its stack
         "-Wno-unknown-pragmas",
         "-Wformat",
-        *(_GPPS_THREAD_LOCAL if kernels and not clang else []),
+        *(_GPPS_THREAD_LOCAL if kernels and not clang and not has_thread_local else []),
         *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
     ]
 

@@ -37,6 +37,7 @@ _HALF_AS_NVCC_HAS_IT = [
     "-U__CUDA_NO_HALF2_OPERATORS__",
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
 ]
+_THREAD_LOCAL = re.compile(rb"\b(?:thread_local|__thread)\b")
 _OF_TORCH = r"torch|TORCH|c10|\bat::|\bPy[A-Z_]"
 
 
@@ -299,7 +300,8 @@ class Code:
                 number, suffix = self.simulated
                 language.append(f"-DSIMULATOR_ARCHITECTURE={number}")
                 language += [f"-DSIMULATOR_ARCHITECTURE_{suffix.upper()}"] * bool(suffix)
-            simulators = simulator.compile_flags(clang, recipe.sources)
+            own = any(map(_THREAD_LOCAL.search, self.files.values()))
+            simulators = simulator.compile_flags(clang, recipe.sources, own)
             return [*language, *simulators, *cxx, *check, *debug], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():

@@ -1,6 +1,7 @@
 // NVTX: names for stretches of time, for a profiler to show. There is none here.
 #pragma once
 #include <stdint.h>
+#include "simulator/thread_local.h"
 
 #define NVTX_VERSION 3
 typedef uint64_t nvtxRangeId_t;
@@ -49,10 +50,13 @@ struct nvtxEventAttributes_t {
 };
 #define NVTX_EVENT_ATTRIB_STRUCT_SIZE ((uint16_t)sizeof(nvtxEventAttributes_t))
 
-inline thread_local int simulator_nvtx_depth = 0;
-inline int nvtxRangePushA(const char*) { return simulator_nvtx_depth++; }
-inline int nvtxRangePushEx(const nvtxEventAttributes_t*) { return simulator_nvtx_depth++; }
-inline int nvtxRangePop() { return simulator_nvtx_depth > 0 ? --simulator_nvtx_depth : -1; }
+SIMULATOR_CALL_TO_THREAD_LOCAL inline int& simulator_nvtx_depth() {
+    static thread_local int depth = 0;
+    return depth;
+}
+inline int nvtxRangePushA(const char*) { return simulator_nvtx_depth()++; }
+inline int nvtxRangePushEx(const nvtxEventAttributes_t*) { return simulator_nvtx_depth()++; }
+inline int nvtxRangePop() { return simulator_nvtx_depth() > 0 ? --simulator_nvtx_depth() : -1; }
 inline nvtxRangeId_t nvtxRangeStartA(const char*) { return 1; }
 inline nvtxRangeId_t nvtxRangeStartEx(const nvtxEventAttributes_t*) { return 1; }
 inline void nvtxRangeEnd(nvtxRangeId_t) {}
@@ -61,7 +65,7 @@ inline void nvtxMarkEx(const nvtxEventAttributes_t*) {}
 inline nvtxDomainHandle_t nvtxDomainCreateA(const char*) { return nullptr; }
 inline void nvtxDomainDestroy(nvtxDomainHandle_t) {}
 inline int nvtxDomainRangePushEx(nvtxDomainHandle_t, const nvtxEventAttributes_t*) {
-    return simulator_nvtx_depth++;
+    return simulator_nvtx_depth()++;
 }
 inline int nvtxDomainRangePop(nvtxDomainHandle_t) { return nvtxRangePop(); }
 inline void nvtxNameOsThreadA(uint32_t, const char*) {}

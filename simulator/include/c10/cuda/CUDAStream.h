@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Stream.h>
 #include <tuple>
+#include "../../simulator/thread_local.h"
 #include "CUDAFunctions.h"
 
 namespace c10::cuda {
@@ -47,7 +48,7 @@ class CUDAStream {
 };
 
 // That of this thread. Libraries do not share it: a stream reaches a kernel as an argument.
-inline CUDAStream& current_stream() {
+SIMULATOR_CALL_TO_THREAD_LOCAL inline CUDAStream& current_stream() {
     static thread_local CUDAStream stream;
     return stream;
 }
