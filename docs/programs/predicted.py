@@ -81,13 +81,19 @@ def measure(count: int, seed: int, path: Path) -> None:
             file.flush()
 
 
-def predict(path: Path, ops: list[str]) -> None:
-    """Adds the predictions to the lines of `path`, of all ops or of those named."""
+def to_fill(path: Path) -> pd.DataFrame:
+    """The table, with the columns PREDICTED, which may be empty."""
     table = pd.read_csv(path, keep_default_na=False)
     for column in PREDICTED:
         if column not in table:
             table[column] = ""
     table[PREDICTED] = table[PREDICTED].astype(object)
+    return table
+
+
+def predict(path: Path, ops: list[str]) -> None:
+    """Adds the predictions to the lines of `path`, of all ops or of those named."""
+    table = to_fill(path)
     for index, line in table.iterrows():
         if ops and line.op not in ops:
             continue

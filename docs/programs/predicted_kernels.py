@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import torch
 
 import jitload
 import lab
-from docs.programs.predicted import HOST_CYCLES, PREDICTED, predicted, told
+from docs.programs.predicted import HOST_CYCLES, PREDICTED, predicted, to_fill, told
 from lab.bench.compiling import in_short
 from lab.predictor.measuring import gpu_seconds
 
@@ -162,11 +161,7 @@ def measure(path: Path) -> None:
 
 def predict(path: Path, named: list[str]) -> None:
     """Adds the predictions to the lines of `path`, of all kernels or of those named."""
-    table = pd.read_csv(path, keep_default_na=False)
-    for column in PREDICTED:
-        if column not in table:
-            table[column] = ""
-    table[PREDICTED] = table[PREDICTED].astype(object)
+    table = to_fill(path)
     kernel = jitload.load(str(SOURCE), target="cpu")
     for case in cases("cpu"):
         index = table.index[(table.kernel == case.name) & (table["size"] == case.size)]

@@ -193,13 +193,7 @@ cudaError_t grouped_matmul(const Product<T>& p, const Groups& groups, Grouped gr
 template <class T>
 cudaError_t grouped_matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
                                          int64_t act, cudaStream_t stream) {
-    if (rows * units == 0) return cudaSuccess;
-    if (rows_are_aligned<T>(units, g, z, dz)) {
-        launch_gradient_of_z<kVec<T>>(g, z, dz, rows, units, Act(act), stream);
-    } else {
-        launch_gradient_of_z<1>(g, z, dz, rows, units, Act(act), stream);
-    }
-    return cudaGetLastError();
+    return launch_gradient_of_z(g, z, dz, rows, units, Act(act), stream);
 }
 
 #define INSTANTIATE(T)                                                                  \

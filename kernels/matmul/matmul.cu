@@ -201,13 +201,7 @@ cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t st
 template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
                                  int64_t act, cudaStream_t stream) {
-    if (rows * units == 0) return cudaSuccess;
-    if (rows_are_aligned<T>(units, g, z, dz)) {
-        launch_gradient_of_z<kVec<T>>(g, z, dz, rows, units, Act(act), stream);
-    } else {
-        launch_gradient_of_z<1>(g, z, dz, rows, units, Act(act), stream);
-    }
-    return cudaGetLastError();
+    return launch_gradient_of_z(g, z, dz, rows, units, Act(act), stream);
 }
 
 // Blocks that share the rows of a column.

@@ -37,3 +37,15 @@ void launch_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t u
     gradient_of_z<V>
         <<<ceil_div<int64_t>(vectors, 256), 256, 0, stream>>>(g, z, dz, vectors, units / V, act);
 }
+
+template <class T>
+cudaError_t launch_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
+                                 Act act, cudaStream_t stream) {
+    if (rows * units == 0) return cudaSuccess;
+    if (rows_are_aligned<T>(units, g, z, dz)) {
+        launch_gradient_of_z<kVec<T>>(g, z, dz, rows, units, act, stream);
+    } else {
+        launch_gradient_of_z<1>(g, z, dz, rows, units, act, stream);
+    }
+    return cudaGetLastError();
+}
