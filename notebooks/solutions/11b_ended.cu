@@ -1,5 +1,5 @@
-// A block ended, and its shared memory went to the next block, while others had yet to read its part:
-// it stays until all have read.
+// A block ended, and its shared memory went to the next block, while others had yet to read its
+// part: it stays until all have read.
 
 #include "cluster.cuh"
 
