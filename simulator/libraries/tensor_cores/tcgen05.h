@@ -383,7 +383,7 @@ Conflict access_in(TensorMemory& memory, const ColumnRanges& written, const Colu
     std::lock_guard<std::recursive_mutex> lock(memory.mutex);
     for (const auto& [rank, asked] : memory.asked) {
         for (const PendingAccess& it : asked.accesses) {
-            const ColumnRanges columns = columns_of(it.access, it.count());
+            const ColumnRanges columns = columns_of(it.access, it.count);
             if (meet(columns, written) || (it.access.is_store && meet(columns, read)))
                 return {it.access.is_store ? "tcgen05.st" : "tcgen05.ld", it.access.file,
                         it.access.line};

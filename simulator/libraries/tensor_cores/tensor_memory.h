@@ -12,11 +12,12 @@ namespace {
 
 constexpr uint32_t all_lanes = 128, all_columns = 512, granule = 32;
 
+// What a thread has not waited for. A store is carried out then. A load has been already: C++ may
+// copy its registers before the wait, and nvcc makes no instruction of that.
 struct PendingAccess {
     TensorAccess access;
-    std::vector<void*> registers;  // of a load
+    int count;
     std::vector<uint32_t> values;  // of a store
-    int count() const { return int(access.is_store ? values.size() : registers.size()); }
 };
 
 // Of one thread, in its order: operations from `done` on have still to be carried out.
@@ -109,8 +110,8 @@ Place place_of(Shape shape, uint32_t thread, uint32_t i, uint32_t split) {
     }
 }
 
-void carry_out(TensorMemory& memory, const PendingAccess& pending, unsigned thread) {
-    const TensorAccess& access = pending.access;
+void carry_out(TensorMemory& memory, const TensorAccess& access, void* const* registers, int count,
+               unsigned thread) {
     const char* what = access.is_store ? "tcgen05.st" : "tcgen05.ld";
     // A GPU ignores the bits of the warp in the lane, which is of its own 32 in any case: so says
     // DeepGEMM's sm100_bf16_gemm.cuh, whose addresses have 0 there. PTX leaves it undefined, and
@@ -122,19 +123,20 @@ void carry_out(TensorMemory& memory, const PendingAccess& pending, unsigned thre
                   "its address has lane %u; it begins at a multiple of %u", given, step);
     const uint32_t lane = own + given % 32;
     const uint32_t width = access.is_packed ? 2 : 1;
-    for (int i = 0; i < pending.count(); i++) {
+    for (int i = 0; i < count; i++) {
         const Place at = place_of(access.shape, thread % 32, uint32_t(i), access.split / width);
         const uint32_t first = column + at.column * width;
         if (!memory.has(first, width))
             want_columns(memory, first, width, what, access.file, access.line);
         uint32_t* const cell = &memory.row(lane + at.lane)[first];
         if (access.is_store) {
-            const uint32_t value = pending.values[i];
+            uint32_t value;
+            memcpy(&value, registers[i], sizeof value);
             cell[0] = access.is_packed ? value & 0xffff : value;
             if (access.is_packed) cell[1] = value >> 16;
         } else {
             const uint32_t value = access.is_packed ? (cell[0] & 0xffff) | cell[1] << 16 : cell[0];
-            memcpy(pending.registers[i], &value, sizeof value);
+            memcpy(registers[i], &value, sizeof value);
         }
     }
 }
@@ -177,6 +179,22 @@ void allocate(Meeting* const* lanes, uint32_t which) {
     }
 }
 
+namespace {
+// (lab.check finds them before, and goes on.)
+void want_no_loads(const TensorMemory& memory, const Allocation& freed) {
+    for (const auto& [rank, asked] : memory.asked)
+        for (const PendingAccess& it : asked.accesses) {
+            const uint32_t column = it.access.address & 0xffff;
+            if (it.access.is_store || column - freed.address >= freed.count) continue;
+            fail_with("tcgen05.dealloc", freed.file, freed.line,
+                      "thread %u has not waited (tcgen05.wait::ld) for what it reads of these "
+                      "columns: without that the registers have no values on a GPU. The "
+                      "tcgen05.ld is %s:%d",
+                      rank, it.access.file, it.access.line);
+        }
+}
+}  // namespace
+
 void deallocate(Meeting* const* lanes, uint32_t which) {
     const Allocation& first = first_of(lanes, which);
     TensorMemory& memory = memory_of(running_block());
@@ -185,6 +203,7 @@ void deallocate(Meeting* const* lanes, uint32_t which) {
         fail_with("tcgen05.dealloc", first.file, first.line,
                   "no tcgen05.alloc has returned %u for nCols of %u, or they are free again", at,
                   first.count);
+    if (!running_block().launch->instrumented) want_no_loads(memory, first);
     memory.sizes[at / granule] = 0;
     for (uint32_t i = at; i < at + first.count; i += granule) memory.is_taken[i / granule] = false;
 }
@@ -192,14 +211,15 @@ void deallocate(Meeting* const* lanes, uint32_t which) {
 void relinquish(Meeting* const*, uint32_t) { memory_of(running_block()).has_relinquished = true; }
 
 void ask(const TensorAccess& access, void* const* registers, int count) {
-    PendingAccess pending{access, {}, {}};
+    const Block& block = running_block();
+    TensorMemory& memory = memory_of(block);
+    PendingAccess pending{access, count, {}};
     if (access.is_store)
         for (int i = 0; i < count; i++)
             pending.values.push_back(*static_cast<const uint32_t*>(registers[i]));
     else
-        pending.registers.assign(registers, registers + count);
-    const Block& block = running_block();
-    memory_of(block).asked[block.rank].accesses.push_back(std::move(pending));
+        carry_out(memory, access, registers, count, block.rank);
+    memory.asked[block.rank].accesses.push_back(std::move(pending));
 }
 
 void carry_out_accesses(Meeting* const* lanes, uint32_t which) {
@@ -210,10 +230,13 @@ void carry_out_accesses(Meeting* const* lanes, uint32_t which) {
         std::vector<PendingAccess>& all = memory.asked[mine.thread].accesses;
         std::vector<PendingAccess> later;
         for (PendingAccess& each : all) {
-            if (each.access.is_store == mine.of_stores)
-                carry_out(memory, each, mine.thread);
-            else
+            if (each.access.is_store != mine.of_stores) {
                 later.push_back(std::move(each));
+            } else if (mine.of_stores) {
+                std::vector<void*> registers;
+                for (uint32_t& value : each.values) registers.push_back(&value);
+                carry_out(memory, each.access, registers.data(), each.count, mine.thread);
+            }
         }
         all = std::move(later);
     }

@@ -36,19 +36,13 @@ def _split(use: Use, index: int) -> str:
 
 
 def _load(use: Use) -> str:
-    """`registers, [address]{, split}`. The registers have their values when they are waited for.
-
-    Where the statement ends before, these are variables of the kernel. What a statement declares
-    does not outlive it.
-    """
+    """`registers, [address]{, split}`. Registers that the statement declares end with it."""
     targets = use.vector(0)
     shape, split = _shape(use, targets), _split(use, 2)
     waits = any(mnemonic.startswith("tcgen05.wait::ld") for mnemonic in use.later)
     operand = use.operand(0)
     parts = operand.parts if operand.kind == "vector" else (operand,)
     are_operands = all(part.kind == "operand" for part in parts)
-    if are_operands and not waits:
-        targets = [f"@{target.removeprefix('simulator_')}@" for target in targets]
     places = ", ".join(f"&{target}" for target in targets)
     late = "true" if waits or are_operands else "false"
     return (

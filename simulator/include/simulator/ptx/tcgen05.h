@@ -107,7 +107,7 @@ inline void __ptx_tensor_wait(bool of_stores, SIMULATOR_CALLER) {
     mine.of_stores = of_stores;
     meet(mine, of_stores ? "tcgen05.wait::st" : "tcgen05.wait::ld", file, line);
 }
-// `late`: whether somebody is to wait, before the registers have their values.
+// `late`: whether a later instruction waits for it.
 template <int count>
 void __ptx_tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
                        void* const (&registers)[count], SIMULATOR_CALLER) {
