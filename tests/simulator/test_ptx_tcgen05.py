@@ -337,7 +337,7 @@ extern "C" void chunks(const int* x, int* y, int waits) {{
 }}
 
 // What is seen before a wait: of a load, of a store, of a product of zeros.
-__global__ void early_kernel(int* seen) {{
+__global__ void early_kernel(int* seen, int commits) {{
     extern __shared__ char dynamic[];
     __shared__ unsigned memory;
     __shared__ alignas(8) uint64_t barrier;
@@ -372,9 +372,17 @@ __global__ void early_kernel(int* seen) {{
                  " tcgen05.wait::ld.sync.aligned; add.u32 %0, t, 10; }}" : "=r"(word) : "r"(mine));
     seen[threadIdx.x * 4 + 3] = word;
     __syncthreads();
+    if (commits) {{
+        if (threadIdx.x == 0)
+            asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+                         " [%0];" :: "r"(at(&barrier)) : "memory");
+        wait_for(at(&barrier), 0);
+    }}
     if (threadIdx.x < 32) deallocate(memory, 32);
 }}
-extern "C" void early(int* seen) {{ early_kernel<<<1, 128, 16384>>>(seen); }}
+extern "C" void early(int* seen, int commits) {{
+    early_kernel<<<1, 128, 16384>>>(seen, commits);
+}}
 
 // Of a template without an instance nothing is wanted.
 template <int group>
@@ -846,8 +854,14 @@ def test_a_load_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(sim
         simulated.chunks(x, x.clone(), 0)
 
 
+def test_a_product_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(simulated):
+    message = r"tcgen05\.dealloc: nobody has waited .*thread 0.*tcgen05_rest\.cu:\d+"
+    with pytest.raises(RuntimeError, match=message):
+        simulated.early(torch.zeros(128, 4, dtype=torch.int32), 0)
+
+
 def test_nothing_but_registers_is_there_before_it_is_waited_for(simulated):
     seen = torch.zeros(128, 4, dtype=torch.int32)
-    simulated.early(seen)
+    simulated.early(seen, 1)
     # The product, which nobody has waited for, would have written 0 for 2.
     assert (seen == torch.tensor([1, 1, 1, 12])).all()

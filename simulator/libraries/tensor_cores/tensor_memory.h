@@ -180,18 +180,29 @@ void allocate(Meeting* const* lanes, uint32_t which) {
 }
 
 namespace {
-// (lab.check finds them before, and goes on.)
-void want_no_loads(const TensorMemory& memory, const Allocation& freed) {
-    for (const auto& [rank, asked] : memory.asked)
-        for (const PendingAccess& it : asked.accesses) {
-            const uint32_t column = it.access.address & 0xffff;
-            if (it.access.is_store || column - freed.address >= freed.count) continue;
-            fail_with("tcgen05.dealloc", freed.file, freed.line,
-                      "thread %u has not waited (tcgen05.wait::ld) for what it reads of these "
-                      "columns: without that the registers have no values on a GPU. The "
-                      "tcgen05.ld is %s:%d",
-                      rank, it.access.file, it.access.line);
+// What is under way in columns that are freed. (lab.check finds it before, and goes on.)
+void want_nothing_under_way(const TensorMemory& memory, const Allocation& freed) {
+    const auto meets = [&](uint32_t address) {
+        return (address & 0xffff) - freed.address < freed.count;
+    };
+    for (const auto& [rank, asked] : memory.asked) {
+        for (const PendingAccess& it : asked.accesses)
+            if (!it.access.is_store && meets(it.access.address))
+                fail_with("tcgen05.dealloc", freed.file, freed.line,
+                          "thread %u has not waited (tcgen05.wait::ld) for what it reads of these "
+                          "columns: without that the registers have no values on a GPU. The "
+                          "tcgen05.ld is %s:%d",
+                          rank, it.access.file, it.access.line);
+        for (size_t i = asked.done; i < asked.operations.size(); i++) {
+            const TensorOperation& it = asked.operations[i];
+            if (it.kind == TensorOperation::Product && meets(it.to))
+                fail_with("tcgen05.dealloc", freed.file, freed.line,
+                          "nobody has waited for a product in these columns: at an mbarrier that "
+                          "thread %u, whose product it is, names in tcgen05.commit. The "
+                          "tcgen05.mma is %s:%d",
+                          rank, it.file, it.line);
         }
+    }
 }
 }  // namespace
 
@@ -203,7 +214,7 @@ void deallocate(Meeting* const* lanes, uint32_t which) {
         fail_with("tcgen05.dealloc", first.file, first.line,
                   "no tcgen05.alloc has returned %u for nCols of %u, or they are free again", at,
                   first.count);
-    if (!running_block().launch->instrumented) want_no_loads(memory, first);
+    if (!running_block().launch->instrumented) want_nothing_under_way(memory, first);
     memory.sizes[at / granule] = 0;
     for (uint32_t i = at; i < at + first.count; i += granule) memory.is_taken[i / granule] = false;
 }
