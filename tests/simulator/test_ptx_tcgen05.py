@@ -855,7 +855,9 @@ def test_a_load_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(sim
 
 
 def test_a_product_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(simulated):
-    message = r"tcgen05\.dealloc: nobody has waited .*thread 0.*tcgen05_rest\.cu:\d+"
+    message = (
+        r"tcgen05\.dealloc: nobody has waited for the product of thread 0 .*tcgen05_rest\.cu:\d+"
+    )
     with pytest.raises(RuntimeError, match=message):
         simulated.early(torch.zeros(128, 4, dtype=torch.int32), 0)
 

@@ -338,6 +338,7 @@ SHIFTED = next(form for form in FORMS if form.shift)
         (STATIONARY, instruction_of(STATIONARY._replace(n=96)), 0, "N is 96: with .ws it is 64"),
         (STATIONARY, instruction_of(STATIONARY._replace(m=16)), 0, "M is 16: with .ws it is 32"),
         (SPARSE, instruction_of(SPARSE._replace(m=32)), 0, "M is 32: it is 64 or 128 with cta_g"),
+        (SPARSE, instruction_of(SPARSE) | 5 << 7 | 5 << 10, 0, "are 5 and 5; with this kind they"),
         (SPARSE, instruction_of(SPARSE._replace(n=264)), 0, "N is 264: it is a multiple of 8 to"),
         (SHIFTED, instruction_of(SHIFTED._replace(m=64)), 0, r"M is 64: with \.ashift it is 128"),
         (STATIONARY, instruction_of(STATIONARY), 33 << 56, "moves columns by 33: .* allow 32"),

@@ -163,8 +163,8 @@ struct Instruction {
         if (!is_known)
             fail_with("tcgen05.mma", it.file, it.line,
                       "its instruction descriptor is 0x%08x: the types of A and B, bits 7 to 12, "
-                      "are %s",
-                      bits, wanted);
+                      "are %u and %u; with this kind they are %s",
+                      bits, field(7, 3), field(10, 3), wanted);
         tile.a = a;
         tile.b = b;
     }

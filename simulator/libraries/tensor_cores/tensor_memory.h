@@ -197,9 +197,9 @@ void want_nothing_under_way(const TensorMemory& memory, const Allocation& freed)
             const TensorOperation& it = asked.operations[i];
             if (it.kind == TensorOperation::Product && meets(it.to))
                 fail_with("tcgen05.dealloc", freed.file, freed.line,
-                          "nobody has waited for a product in these columns: at an mbarrier that "
-                          "thread %u, whose product it is, names in tcgen05.commit. The "
-                          "tcgen05.mma is %s:%d",
+                          "nobody has waited for the product of thread %u in these columns, at "
+                          "an mbarrier that this thread names in tcgen05.commit. The tcgen05.mma "
+                          "is %s:%d",
                           rank, it.file, it.line);
         }
     }
