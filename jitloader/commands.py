@@ -24,7 +24,7 @@ from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.cache import Cache
 from jitloader.checkup import cache_rows
-from jitloader.events import announce
+from jitloader.events import unannounced
 from jitloader.opening import open_build
 from toolchain import machine
 from toolchain.code import Recipe
@@ -40,6 +40,7 @@ def recipes(names: list[str], target: str) -> list[Recipe]:
     return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
 
 
+@unannounced()
 def build(
     names: list[str], target: str | None = None, ahead: bool = False, environment: bool = False
 ) -> int:
@@ -53,7 +54,6 @@ def build(
 
         return build_ahead(names, target)
     wanted = recipes(names, target)
-    announce(False)
     failed = 0
     for number, recipe in enumerate(wanted, 1):
         started = time.perf_counter()
@@ -73,12 +73,12 @@ def build(
 _USAGE = "FILE.cu [MORE.cu .cpp] [--target cpu|cuda] [--timeout SECONDS] [-I.. -D..] [-- ARGUMENTS]"
 
 
+@unannounced()
 def run(words: list[str]) -> int:
     """Build a file that has a main(), and run it: on the GPU, or without one on the simulator.
 
     Its exit status is returned, and 125 where it was not built, 124 after --timeout.
     """
-    announce(False)
     try:
         line = programs.ProgramLine.parse(words)
         if not line.sources:
@@ -100,12 +100,12 @@ def run(words: list[str]) -> int:
     return ran.exit_status
 
 
+@unannounced()
 def debug(words: list[str]) -> int:
     """Build a file that has a main(), and open gdb on it; simulator/gdb_commands.py says more.
 
     With --within first, this process becomes the program: for an editor whose gdb runs it already.
     """
-    announce(False)
     within = words[:1] == ["--within"]
     try:
         debugger.gdb()
@@ -240,9 +240,10 @@ extern "C" cudaError_t run(float* x, cudaStream_t stream) {
 """
 
 
+@unannounced()
 def tried(target: str) -> tuple[bool, bool, object]:
     """Whether a small kernel builds for a target and runs, and what went wrong if it did not."""
-    before, builds = announce(False), False
+    builds = False
     try:
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "add_one.cu")
@@ -265,8 +266,6 @@ def tried(target: str) -> tuple[bool, bool, object]:
             return builds, True, None
     except Exception as error:
         return builds, False, error
-    finally:
-        announce(before)
 
 
 def _yes(value: object) -> str:

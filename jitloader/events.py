@@ -64,6 +64,16 @@ def announce(wanted: bool) -> bool:
     return before
 
 
+@contextlib.contextmanager
+def unannounced() -> Iterator[None]:
+    """In here no build prints a line, as after `announce(False)`."""
+    before = announce(False)
+    try:
+        yield
+    finally:
+        announce(before)
+
+
 class _Told:
     """How a build goes, or several of them that are told as one."""
 

@@ -310,6 +310,7 @@ def test_more_sources_and_flags(capfd):
     assert "main.cu ended with exit status 6" in capfd.readouterr().err
     assert commands.main(["run", "main.cu", "half.c", "-DTHREE=3", "--target=cpu"]) == 127
     assert "undefined symbol: twice(int)" in capfd.readouterr().err
+    assert jitload.announce(True), "the builds of this process must still print their lines"
 
 
 def test_main_may_be_in_a_file_that_is_included(capfd):
