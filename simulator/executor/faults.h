@@ -1,6 +1,7 @@
 // A kernel that touches what it must not ends its launch with an error, and not the process.
 #pragma once
 #include <signal.h>
+#include <unordered_map>
 #include "asynchronous.h"
 #include "guarded_memory.h"
 #include "libraries.h"
@@ -158,9 +159,32 @@ uintptr_t place_of_fault(const LibraryCode& code) {
     return 0;
 }
 
-// What to say of the fault.
-Error what_failed(bool is_overflow, const char* of_stack) {
-    if (is_overflow) return {cudaErrorLaunchFailure, text("stack overflow: %s", of_stack)};
+// What has filled a stack, of which a stretch may be read. A function that calls itself,
+// or others that call it again, has left the same return address there many times: that call, in
+// the user's file, becomes the place of the fault.
+std::string what_overflowed(const LibraryCode& code, std::pair<const void*, const void*> stack,
+                            const char* of_stack) {
+    std::unordered_map<uintptr_t, unsigned> calls;
+    std::pair<uintptr_t, unsigned> most{};
+    auto* word = static_cast<const uintptr_t*>(stack.first);
+    for (; word < stack.second; word++)
+        if (code.holds(*word) && ++calls[*word] > most.second) most = {*word, calls[*word]};
+    constexpr unsigned many = 8;
+    if (most.second < many)
+        return text(
+            "the local variables take more than %s. A large array belongs into memory that the "
+            "function is given",
+            of_stack);
+    fault.at = most.first - 1;
+    return text(
+        "recursion: a function calls itself, directly or by another one, until %s is full. Give it "
+        "a condition that ends it, or write a loop",
+        of_stack);
+}
+
+// What to say of the fault. overflow: what filled the stack; "" where nothing has.
+Error what_failed(const std::string& overflow) {
+    if (!overflow.empty()) return {cudaErrorLaunchFailure, "stack overflow: " + overflow};
     if (fault.signal == SIGFPE)
         return {cudaErrorLaunchFailure,
                 fault.is_too_large ? "integer division of the least number of a type by -1: the "
@@ -192,12 +216,15 @@ void tell_fault(const LibraryCode& code, bool is_overflow) {
 // Where a faulting thread of a kernel goes on, on an empty stack.
 void after_fault() {
     const bool is_overflow = worker->stacks.is_guard(fault.address);
-    tell_fault(
-        code_around(reinterpret_cast<const void*>(worker->launch->run_threads)), is_overflow);
+    const auto of_kernel = code_around(reinterpret_cast<const void*>(worker->launch->run_threads));
+    const std::string overflow =
+        is_overflow
+            ? what_overflowed(of_kernel, worker->stacks.around(fault.address),
+                              text("a thread's stack of %zu KiB", Stacks::size >> 10).c_str())
+            : "";
+    tell_fault(of_kernel, is_overflow);
     worker->stacks.reset();
-    const auto [code, message, _, __] = what_failed(
-        is_overflow,
-        text("a thread's local variables take more than %zu KiB", Stacks::size >> 10).c_str());
+    const auto [code, message, _, __] = what_failed(overflow);
     worker->fail(code, describe_thread(*worker) + ": " + message);
 }
 

@@ -311,6 +311,11 @@ def test_lab_opens_the_first_chapter_of_the_index_with_the_labs_settings(tmp_pat
     assert list(Path(ours, "labextensions").glob("*/package.json"))
     (settings,) = environment["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert list(Path(settings).glob("labconfig/*.json"))
+    # what JupyterLab makes of them: it starts no Node.js to see whether it should be built anew
+    asks = "from jupyterlab_server.config import get_static_page_config as ask; "
+    asks += "print(ask(level='all')['buildCheck'])"
+    command = [sys.executable, "-c", asks]
+    assert subprocess.check_output(command, env=environment, text=True) == "False\n"
 
 
 @needs_make

@@ -17,6 +17,13 @@ SOURCE = Path(__file__).parent / "kernels" / "mistakes.cu"
 FLOATS = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}
 INTS = {"int": "int32", "long": "int64", "byte": "uint8", "bool": "bool"}
 
+
+def line_of(text: str) -> int:
+    """Of mistakes.cu: the line with a text that is in one line alone."""
+    (number,) = (n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if text in line)
+    return number
+
+
 # A notebook: after each call it goes on, with the values that it had, and kernels compute.
 NOTEBOOK = """
 import json, sys, torch, jitload
@@ -58,17 +65,22 @@ CALLS = {
     "kernel.null_pointer[1, 32](5)": "access at address 0x14: an element of a null pointer",
     "kernel.wild_pointer[1, 1](1 << 45)": "illegal memory access at address 0x2000",
     "kernel.wild_pointer[1, 1](1 << 60)": "illegal memory access at an address that no memory has",
-    "kernel.recursion[1, 1](ints)": "stack overflow",
+    "kernel.recursion[1, 1](ints)": "stack overflow: recursion: .*\n.*"
+    rf"\.cu:{line_of('return deeper(n)')}",
+    "kernel.recursion_of_two[1, 1](ints)": rf"recursion: .*\n.*\.cu:({line_of('return odd<T>(x)')}|"
+    rf"{line_of('return even<T>(x)')})",
+    "kernel.recursion_of_two[64, 256](ints)": "recursion: a function calls itself, directly or by",
     "kernel.division[1, 1](ints)": "integer division by zero",
-    "kernel.large_local[1, 1](x, 3)": "stack overflow",
+    "kernel.large_local[1, 1](x, 3)": "stack overflow: the local variables take more than a thread",
     "kernel.kernel_exits[1, 1](3)": r"calls exit\(3\)",
     "kernel.host_store(x, 10**6)": "the host's code: .*\n.*: it writes index 1000000 of x",
     "kernel.host_store(x, 1001)": "the host's code: .*\n.*it writes index 1001 of x",
     "kernel.host_null()": r"the host's code: illegal memory access at address 0x8.*\n.*\.cu:",
     "kernel.host_copy(x)": "the host's code: illegal memory access at address 0x10",
     "kernel.host_division(0)": "the host's code: integer division by zero",
-    "kernel.host_recursion()": "the host's code: stack overflow",
-    "kernel.host_large(3)": "the host's code: stack overflow",
+    "kernel.host_recursion()": "the host's code: stack overflow: recursion: .*\n.*"
+    rf"\.cu:{line_of('host_deeper(n) +')}",
+    "kernel.host_large(3)": "the host's code: stack overflow: the local variables take more than",
     "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)",
     "kernel.host_aborts()": r"the host's code: it calls abort\(\)",
     "kernel.host_throws()": "an exception that nobody catches: thrown by the host",

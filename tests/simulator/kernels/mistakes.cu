@@ -56,6 +56,17 @@ __device__ int deeper(volatile int* n) {
     return deeper(n) + local[*n % 64];
 }
 __global__ void recursion(int* x) { *x = deeper(x); }
+template <class T>
+__device__ int odd(volatile T* x);
+template <class T>
+__device__ int even(volatile T* x) {
+    return odd<T>(x) + *x;
+}
+template <class T>
+__device__ int odd(volatile T* x) {
+    return even<T>(x) + *x + 1;
+}
+__global__ void recursion_of_two(int* x) { *x = even<int>(x); }
 __global__ void division(int* x) { x[0] = 7 / x[0]; }
 __global__ void large_local(float* x, int n) {
     char a[1u << 31];
