@@ -185,7 +185,7 @@ def _build_in(
         from jitloader.events import announced, note
         from toolchain.by_kernel import OnDemand
         from toolchain.compile import compile_library
-        from toolchain.errors import format_warnings
+        from toolchain.errors import warnings_of
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
@@ -197,7 +197,7 @@ def _build_in(
         on_demand = deferred if isinstance(deferred, OnDemand) else None
         earlier = kept_objects.earlier(inputs, on_demand)
         compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, deferred)
-        warned = format_warnings(compiled.output, inputs.files) if compiled else []
+        warned = warnings_of(compiled.output, inputs.files) if compiled else []
         note(warned)
     if compiled is None:
         return None

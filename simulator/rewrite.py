@@ -34,6 +34,7 @@ from simulator.directives import (
     in_function,
     without_pragmas_in_macros,
 )
+from simulator.mistakes import mistakes
 from simulator.scan import blank, closing
 
 
@@ -56,8 +57,9 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     of_library: most of it is never used. PTX that is not known ends a kernel that comes to it, and
         of the rest the compiler says what is missing.
 
-    Raises Unsupported for PTX that is not known, launches and C++'s streams in device code and
-    libraries that need NVIDIA's compiler, unless they stand where the preprocessor drops them here
+    Raises Unsupported for PTX that is not known, launches and C++'s streams in device code,
+    libraries that need NVIDIA's compiler and some mistakes (simulator.mistakes), unless they stand
+    where the preprocessor drops them here
     (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
@@ -454,8 +456,9 @@ def _bodies_of_device(code: str) -> Iterator[tuple[int, int]]:
     for word in re.finditer(r"\b__(?:global|device)__\b", code):
         opening = body_of(code, word.end())
         before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
-        if opening is not None and "__host__" not in before + code[word.end() : opening]:
-            yield opening, closing(code, opening) or len(code)
+        end = opening and closing(code, opening)
+        if end and "__host__" not in before + code[word.end() : opening]:
+            yield opening, end
 
 
 def _only_for_hosts(code: str, launches: list[_Edit]) -> Iterator[tuple[int, str, str]]:
@@ -482,7 +485,7 @@ def _refuse(
     assembly: list[ptx.Translation],
 ) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
-    found = list(_only_for_hosts(code, launches))
+    found = [*_only_for_hosts(code, launches), *mistakes(code, device.plain)]
     found += [(each.start, *each.refused) for each in assembly if each.refused]
     for pattern, message, hint in (_RETURNS, *_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]

@@ -93,6 +93,9 @@ _UNKNOWN = (
     r"|unknown type name|use of undeclared identifier"
 )
 
+_SEMICOLON = "a semicolon is missing, most often at the end of the line before"
+_PARENTHESIS = "a parenthesis or a bracket is not closed, here or on the line before"
+
 # The first of these that matches the compiler's message (and the lines about it) is its hint.
 HINTS = [
     (
@@ -139,12 +142,62 @@ HINTS = [
         "convert by hand: float(x) to compute, T(y) to store",
     ),
     (
+        r"operands? (?:of )?types? .*void.*(?:operator<<|\"<<\")|operator \"<<\" matches",
+        "a launch has three angle brackets: kernel<<<blocks, threads>>>(...)",
+    ),
+    (
+        r"(?:uint3|dim3).* to .*in initialization|from \"(?:const )?(?:uint3|dim3)\" to",
+        "threadIdx, blockIdx, blockDim and gridDim have an x, a y and a z: threadIdx.x",
+    ),
+    (
+        r"(?=.*_(?:global|device|host|shared|constant)_)"
+        r"(?=.*(?:does not name a type|is undefined|unknown type name))",
+        "it is written with two underscores on either side: __global__",
+    ),
+    (
+        r"storage size of .* isn.t constant|variable.sized object|variable length array",
+        "the size of a __shared__ array is a constant, such as constexpr int N = 256; one that the"
+        " launch chooses: extern __shared__ float s[];",
+    ),
+    (
+        r"extended character|stray .\\\d{3}|unexpected character|unrecognized token|non-ASCII|0xe2",
+        "a quote, a dash or a space as a PDF or a web page sets it: type it anew",
+    ),
+    (
+        r"stray .`. in program",
+        "``` is Markdown's, and no C++: take these lines out",
+    ),
+    (
+        r"expected unqualified-id before numeric constant",
+        "a line cannot begin with a number: those of a listing were pasted along",
+    ),
+    (
+        r"invalid preprocessing directive|unrecognized preprocessing directive",
+        "a comment begins with // in C++",
+    ),
+    (
+        r"only constructors take member initializers|constructor initializers",
+        "the body of a function stands in braces in C++: { ... }",
+    ),
+    (
+        r"to binary .operator\^.|operator \"\^\" matches|expression must have integral",
+        "^ is exclusive or: a power is x * x, or powf(x, 3)",
+    ),
+    (
+        r"(?:no matching function for call to|no instance of).*cudaMalloc\b",
+        "cudaMalloc writes an address, to where it is told: cudaMalloc(&d, bytes)",
+    ),
+    (
+        r"expected declaration before .}.|extraneous closing brace",
+        "a } too many, here or above",
+    ),
+    (
         r"expected (?:a )?.?[])]",
-        "a parenthesis or a bracket is not closed, here or on the line before",
+        _PARENTHESIS,
     ),
     (
         r"expected (?:.?,.? or |a )?.?;|expected initializer before",
-        "a semicolon is missing, most often at the end of the line before",
+        _SEMICOLON,
     ),
     (
         r"assignment of read-only|expression must be a modifiable lvalue",
@@ -218,12 +271,33 @@ _CONSEQUENCE = r"variable or field .* declared void"
 _LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, )?(.*)>\) \((.*)\)."
 
 
+# And of one whose configuration has not two to four parts.
+_CONFIGURATION = r"no match for call to .\(simulator::Kernel<.*> ?\) \((.*)\)."
+
+
 # What a line is said to be from that defines a macro for a source: toolchain.macros.
 _OF_MACRO = r"(-D|macro )(\w+)"
 
 
 def _in_users_words(message: str) -> str:
-    return re.sub(_LAUNCH, r"the kernel takes (\1), and is launched with (\2)", message)
+    message = re.sub(_LAUNCH, r"the kernel takes (\1), and is launched with (\2)", message)
+    return re.sub(
+        _CONFIGURATION,
+        r"a launch is <<<blocks, threads>>>, each a number or a dim3, and not <<<(\1)>>>",
+        message,
+    )
+
+
+def _by_line(hint: str | None, line: str | None) -> str | None:
+    """A better hint than that a semicolon is missing, where the line shows what is."""
+    if hint != _SEMICOLON or line is None:
+        return hint
+    from simulator.scan import blank  # late: a build that succeeds does without
+
+    code = blank(line)
+    if re.search(r"\bfor\s*\(", code) and code.count(";") < 2:
+        return "the parts of a loop are separated by semicolons: for (int i = 0; i < n; i++)"
+    return _PARENTHESIS if code.count("(") > code.count(")") else hint
 
 
 def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
@@ -266,6 +340,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                     column = _column(output[match.end() + 1 :], path, line)
                 message = _in_users_words(match["message"])
                 hint = hint_for(match["message"], output[match.start() : end][:500])
+                hint = _by_line(hint, line_of(path, line))
                 if macro := re.fullmatch(_OF_MACRO, match["path"]):
                     by_flag = f": the flag {macro[0]} defines it" * (macro[1] == "-D")
                     hint = f"{macro[2]} is a macro here{by_flag}"
@@ -306,23 +381,24 @@ def _place_of_ptx(message: str, users: set[Path]) -> tuple[Path | None, int | No
     return None, None
 
 
-_FORMAT = (
-    r"(?m)^(?P<place>[^:\n(]+[:(]\d+)[^ \n]*: warning(?P<nvcc> #(?:181|225|226)-D)?: "
+_WARNING = (
+    r"(?m)^(?P<place>[^:\n(]+[:(]\d+)[^ \n]*: warning(?P<nvcc> #(?:181|225|226|940)-D)?: "
     r"(?P<message>.*)"
 )
 
 
-def format_warnings(output: str, users: Iterable[Path]) -> list[str]:
-    """What the compilers say of calls of printf whose format is wrong, with the user's lines."""
+def warnings_of(output: str, users: Iterable[Path]) -> list[str]:
+    """What the compilers say of calls of printf whose format is wrong and of functions that return
+    nothing though they should, with the user's lines."""
     labels = {name: label(path) for path in users for name in (label(path), str(path))}
     found = {}
-    for match in re.finditer(_FORMAT, output):
+    for match in re.finditer(_WARNING, output):
         path, line = re.split(r"[:(](?=\d+$)", match["place"])
-        message, kind, _ = match["message"].partition(" [-Wformat")
+        message, *kind = re.split(r" \[-W(?:format|return-type)", match["message"])
         if path in labels and (match["nvcc"] or kind):
             found[f"{labels[path]}:{line}: {message}"] = None
     more = len(found) - FURTHER
-    return [*found][:FURTHER] + [f"{more} more calls of printf like that"] * (more > 0)
+    return [*found][:FURTHER] + [f"{more} more like that"] * (more > 0)
 
 
 def limit_of_processes() -> str:

@@ -44,6 +44,7 @@ JupyterLab of its environment finds it. Shift-Tab shows a kernel's parameters as
 import codecs
 import fcntl
 import itertools
+import keyword
 import os
 import re
 import shlex
@@ -143,7 +144,7 @@ class CellKernels(Magics):
         name = options.name
         if name is None:
             raise UsageError(how_to_name(cell))
-        if not name.isidentifier():
+        if not name.isidentifier() or keyword.iskeyword(name):
             raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
         taken = self.shell.user_ns.get(name)
         if not (taken is None or isinstance(taken, jitload.Kernel)):
@@ -197,25 +198,43 @@ class CellKernels(Magics):
         took = time.perf_counter() - started
         built = f"built for {program.recipe.target} in {took:.1f} s"
         shown.tell(name, f"{built}; runs")
+        output = Output()
         try:
-            ran = program.run(arguments, output=Output())
+            ran = program.run(arguments, output=output)
         except KeyboardInterrupt as stop:
             shown.tell(name, f"{built}; {stop}")
             raise
+        finally:
+            output.end()
         shown.tell(name, f"{built}; {ran}")
 
 
 class Output:
-    """Puts what a program prints below the cell, as it comes."""
+    """Puts what a program prints below the cell, as it comes: of a great deal, which would stop the
+    page, the beginning and the end."""
+
+    MOST, LAST = 500_000, 20_000  # characters
 
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {1: decoder(errors="replace"), 2: decoder(errors="replace")}
+        self._shown, self._left_out, self._last = 0, 0, ""
 
     def __call__(self, stream: int, printed: bytes) -> None:
+        text = self._decoders[stream].decode(printed)
+        shown, rest = text[: self.MOST - self._shown], text[self.MOST - self._shown :]
+        self._shown += len(shown)
+        self._left_out += len(rest)
+        self._last = (self._last + rest)[-self.LAST :]
         to = sys.stdout if stream == 1 else sys.stderr
-        to.write(self._decoders[stream].decode(printed))
+        to.write(shown)
         to.flush()
+
+    def end(self) -> None:
+        """Show the end of what was left out."""
+        if left_out := self._left_out - len(self._last):
+            print(f"\n... {left_out:,} characters are left out here ...")
+        print(self._last, end="", flush=True)
 
 
 def how_to_name(cell: str) -> str:

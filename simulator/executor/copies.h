@@ -13,25 +13,45 @@ bool holds(const Box& box, const cudaExtent& extent) {
     return allocations.find(box.begin).holds(last - box.begin);
 }
 
+Error coded(cudaError_t code) { return {code, code ? words_for(code) : ""}; }
+
+Error too_large(const char* what, const char* direction, const Allocations::Found& of,
+                const Box& box, const cudaExtent& extent) {
+    const size_t bytes = box.row(extent.height - 1, extent.depth - 1) + extent.width - box.begin;
+    return {cudaErrorInvalidValue,
+            text("invalid argument: %s of %zu bytes %s memory of %zu bytes, of which %zu are left "
+                 "there. Sizes are counted in bytes: n * sizeof(float)",
+                 what, bytes, direction, of.allocation.bytes, of.allocation.bytes - of.offset)};
+}
+
 bool is_empty(const cudaExtent& extent) { return !extent.width || !extent.height || !extent.depth; }
 
 // The verdict on a copy. A direction that says the opposite of what the pointers are is an error,
 // as far as it is known what they are.
-cudaError_t check_copy(const Box& to, const Box& from, const cudaExtent& extent,
-                       cudaMemcpyKind kind) {
+Error check_copy(const Box& to, const Box& from, const cudaExtent& extent, cudaMemcpyKind kind) {
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
-        return cudaErrorInvalidMemcpyDirection;
-    if (is_empty(extent)) return cudaSuccess;
-    if (!to.begin || !from.begin) return cudaErrorInvalidValue;
+        return coded(cudaErrorInvalidMemcpyDirection);
+    if (is_empty(extent)) return {};
+    if (!to.begin || !from.begin)
+        return {cudaErrorInvalidValue,
+                text("invalid argument: a copy %s the null pointer", to.begin ? "from" : "to")};
     if (extent.height * extent.depth > 1 && (extent.width > to.pitch || extent.width > from.pitch))
-        return cudaErrorInvalidPitchValue;
+        return coded(cudaErrorInvalidPitchValue);
     const Allocations::Found there = allocations.find(to.begin),
                              here = allocations.find(from.begin);
-    const bool is_turned_round =
-        (kind == cudaMemcpyHostToDevice && here.has(cudaMemoryTypeDevice) && !there.is_known) ||
-        (kind == cudaMemcpyDeviceToHost && there.has(cudaMemoryTypeDevice) && !here.is_known);
-    if (is_turned_round || !holds(to, extent) || !holds(from, extent)) return cudaErrorInvalidValue;
-    return cudaSuccess;
+    if (kind == cudaMemcpyHostToDevice && here.has(cudaMemoryTypeDevice) && !there.is_known)
+        return {cudaErrorInvalidValue,
+                "invalid argument: a copy of kind cudaMemcpyHostToDevice whose source (the second "
+                "argument) is the device's memory, and the target is not. Say "
+                "cudaMemcpyDeviceToHost, or turn the pointers round"};
+    if (kind == cudaMemcpyDeviceToHost && there.has(cudaMemoryTypeDevice) && !here.is_known)
+        return {cudaErrorInvalidValue,
+                "invalid argument: a copy of kind cudaMemcpyDeviceToHost whose target (the first "
+                "argument) is the device's memory, and the source is not. Say "
+                "cudaMemcpyHostToDevice, or turn the pointers round"};
+    if (!holds(to, extent)) return too_large("a copy", "to", there, to, extent);
+    if (!holds(from, extent)) return too_large("a copy", "from", here, from, extent);
+    return {};
 }
 
 // Calls act(y, z) for each row.
@@ -70,7 +90,7 @@ void tell_of_rows(const Box& to, const cudaExtent& extent) {
 
 cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent,
                         cudaMemcpyKind kind, cudaStream_t stream) {
-    if (const cudaError_t error = check_copy(to, from, extent, kind)) return record(error);
+    if (const Error error = check_copy(to, from, extent, kind); error.code) return record(error);
     if (is_empty(extent)) return broken();
     tell_of_rows(to, extent);
     return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
@@ -104,18 +124,19 @@ struct Fill {
             }
     }
 
-    cudaError_t check() const {
-        if (element != 1 && element != 2 && element != 4) return cudaErrorInvalidValue;
-        if (is_empty(extent)) return cudaSuccess;
-        if (!to.begin || (extent.height * extent.depth > 1 && extent.width > to.pitch) ||
-            !holds(to, extent))
-            return cudaErrorInvalidValue;
-        return cudaSuccess;
+    Error check() const {
+        if (element != 1 && element != 2 && element != 4) return coded(cudaErrorInvalidValue);
+        if (is_empty(extent)) return {};
+        if (!to.begin || (extent.height * extent.depth > 1 && extent.width > to.pitch))
+            return coded(cudaErrorInvalidValue);
+        if (!holds(to, extent))
+            return too_large("a fill", "of", allocations.find(to.begin), to, extent);
+        return {};
     }
 };
 
 cudaError_t submit_fill(const Fill& fill, cudaStream_t stream) {
-    if (const cudaError_t error = fill.check()) return record(error);
+    if (const Error error = fill.check(); error.code) return record(error);
     if (is_empty(fill.extent)) return broken();
     tell_of_rows(fill.to, fill.extent);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {
@@ -130,17 +151,17 @@ struct Copy3D {
     Box to, from;
     cudaExtent extent;
     cudaMemcpyKind kind;
-    cudaError_t error = cudaSuccess;
+    Error error;
 
     explicit Copy3D(const cudaMemcpy3DParms* copy) {
         if (!copy || !(copy->srcArray || copy->srcPtr.ptr) ||
             !(copy->dstArray || copy->dstPtr.ptr)) {
-            error = cudaErrorInvalidValue;
+            error = coded(cudaErrorInvalidValue);
             return;
         }
         for (const cudaArray* array : {copy->srcArray, copy->dstArray})
             if (array && !arrays.has(const_cast<cudaArray*>(array))) {
-                error = cudaErrorInvalidResourceHandle;
+                error = coded(cudaErrorInvalidResourceHandle);
                 return;
             }
         const cudaArray* array = copy->srcArray ? copy->srcArray : copy->dstArray;
@@ -150,7 +171,7 @@ struct Copy3D {
         if ((copy->srcArray && copy->srcArray->texel_bytes() != unit) ||
             !place(&to, copy->dstArray, copy->dstPos, copy->dstPtr, unit) ||
             !place(&from, copy->srcArray, copy->srcPos, copy->srcPtr, unit))
-            error = cudaErrorInvalidValue;
+            error = coded(cudaErrorInvalidValue);
         else
             error = check_copy(to, from, extent, kind);
     }
@@ -169,7 +190,7 @@ struct Copy3D {
     }
 
     cudaError_t submit_to(cudaStream_t stream) const {
-        if (error != cudaSuccess) return record(error);
+        if (error.code != cudaSuccess) return record(error);
         return submit_copy(to, from, extent, kind, stream);
     }
 };

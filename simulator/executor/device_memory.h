@@ -67,7 +67,11 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 cudaError_t cudaFree(void* address) {
     if (watcher) watcher->synchronised();
     if (const cudaError_t error = broken()) return error;
-    return record(take_back(address, is_of_device));
+    if (const cudaError_t error = take_back(address, is_of_device))
+        return record({error, text("invalid argument: cudaFree(%p), which is none of the addresses "
+                                   "that cudaMalloc has given out, or has been freed before",
+                                   address)});
+    return cudaSuccess;
 }
 
 cudaError_t cudaMallocManaged(void** address, size_t bytes, unsigned flags) {

@@ -1,7 +1,7 @@
 // A kernel that touches what it must not ends its launch with an error, and not the process.
 #pragma once
 #include <signal.h>
-#include <unordered_map>
+#include <unwind.h>
 #include "asynchronous.h"
 #include "guarded_memory.h"
 #include "libraries.h"
@@ -133,10 +133,73 @@ struct Fault {
     uintptr_t at, stack_at;  // the instruction, and the end of the stack then
     const char* access;
     bool is_wild_call, is_too_large;
-    uintptr_t stack[128];  // what was on it
+    uintptr_t stack[512];  // what was on it
     unsigned on_stack;
+    uintptr_t recursion;  // a call that has been made again and again, and is open; 0 if none
 };
 thread_local Fault fault;
+
+// The open calls of one library's functions, from a fault outwards. A word on the stack does not do
+// here: what an earlier recursion has left is there still.
+struct OpenCalls {
+    uintptr_t begin, end;  // of the library's code
+    bool is_of_fault = false;
+    unsigned frames = 0, skipped = 0;
+    struct {
+        uintptr_t returns_to;
+        unsigned count;
+    } seen[8] = {};
+
+    explicit OpenCalls(uintptr_t code) : begin(code), end(code) {
+        dl_iterate_phdr(
+            [](dl_phdr_info* info, size_t, void* data) {
+                auto& self = *static_cast<OpenCalls*>(data);
+                for (int i = 0; i < info->dlpi_phnum; i++) {
+                    const auto& part = info->dlpi_phdr[i];
+                    const uintptr_t from = info->dlpi_addr + part.p_vaddr;
+                    if (part.p_type != PT_LOAD || self.begin - from >= part.p_memsz) continue;
+                    self.begin = from, self.end = from + part.p_memsz;
+                    return 1;
+                }
+                return 0;
+            },
+            this);
+    }
+
+    _Unwind_Reason_Code visit(uintptr_t at) {
+        if (!is_of_fault) {  // the handler's own come first
+            is_of_fault = at == fault.at;
+            return _URC_NO_REASON;
+        }
+        if (at < begin || at >= end)  // a library's, which they have called, or who called them
+            return frames || ++skipped == 64 ? _URC_END_OF_STACK : _URC_NO_REASON;
+        if (frames++ == 512) return _URC_END_OF_STACK;
+        for (auto& it : seen)
+            if (it.returns_to == at || !it.returns_to) {
+                it.returns_to = at, it.count++;
+                break;
+            }
+        return _URC_NO_REASON;
+    }
+
+    uintptr_t recursion() const {
+        constexpr unsigned many = 8;
+        for (const auto& it : seen)
+            if (it.count >= many) return it.returns_to - 1;
+        return 0;
+    }
+};
+
+// From a handler. `code`: some of the user's library.
+void note_recursion(uintptr_t code) {
+    OpenCalls calls(code);
+    _Unwind_Backtrace(
+        [](_Unwind_Context* frame, void* calls) {
+            return static_cast<OpenCalls*>(calls)->visit(_Unwind_GetIP(frame));
+        },
+        &calls);
+    fault.recursion = calls.recursion();
+}
 
 // Whether what is divided is the least number of its type: then it is divided by -1, for the result
 // is no number of that type, and that faults as a division by zero does. Only x86-64 faults at all.
@@ -159,27 +222,14 @@ uintptr_t place_of_fault(const LibraryCode& code) {
     return 0;
 }
 
-// What has filled a stack, of which a stretch may be read. A function that calls itself,
-// or others that call it again, has left the same return address there many times: that call, in
-// the user's file, becomes the place of the fault.
-std::string what_overflowed(const LibraryCode& code, std::pair<const void*, const void*> stack,
-                            const char* of_stack) {
-    std::unordered_map<uintptr_t, unsigned> calls;
-    std::pair<uintptr_t, unsigned> most{};
-    auto* word = static_cast<const uintptr_t*>(stack.first);
-    for (; word < stack.second; word++)
-        if (code.holds(*word) && ++calls[*word] > most.second) most = {*word, calls[*word]};
-    constexpr unsigned many = 8;
-    if (most.second < many)
-        return text(
-            "the local variables take more than %s. A large array belongs into memory that the "
-            "function is given",
-            of_stack);
-    fault.at = most.first - 1;
-    return text(
-        "recursion: a function calls itself, directly or by another one, until %s is full. Give it "
-        "a condition that ends it, or write a loop",
-        of_stack);
+// What has filled a stack. Of a recursion its call, in the user's file, becomes the place.
+std::string what_overflowed(const std::string& stack) {
+    if (!fault.recursion)
+        return "the local variables take more than " + stack +
+               ". A large array belongs into memory that the function is given";
+    fault.at = fault.recursion;
+    return "recursion: a function calls itself, directly or by another one, until " + stack +
+           " is full. Give it a condition that ends it, or write a loop";
 }
 
 // What to say of the fault. overflow: what filled the stack; "" where nothing has.
@@ -190,7 +240,9 @@ Error what_failed(const std::string& overflow) {
                 fault.is_too_large ? "integer division of the least number of a type by -1: the "
                                      "result is no number of that type"
                                    : "integer division by zero"};
-    if (fault.signal == SIGABRT) return {cudaErrorLaunchFailure, "it was aborted"};
+    if (fault.signal == SIGABRT)
+        return {cudaErrorLaunchFailure,
+                "it was aborted, by a failed assertion or by the C library, which prints why"};
     if (fault.signal == SIGILL) return {cudaErrorIllegalInstruction, "illegal instruction"};
     if (fault.is_wild_call && uintptr_t(fault.address) == no_address)
         return {cudaErrorIllegalAddress,
@@ -218,10 +270,7 @@ void after_fault() {
     const bool is_overflow = worker->stacks.is_guard(fault.address);
     const auto of_kernel = code_around(reinterpret_cast<const void*>(worker->launch->run_threads));
     const std::string overflow =
-        is_overflow
-            ? what_overflowed(of_kernel, worker->stacks.around(fault.address),
-                              text("a thread's stack of %zu KiB", Stacks::size >> 10).c_str())
-            : "";
+        is_overflow ? what_overflowed(text("a thread's stack of %zu KiB", Stacks::size >> 10)) : "";
     tell_fault(of_kernel, is_overflow);
     worker->stacks.reset();
     const auto [code, message, _, __] = what_failed(overflow);
@@ -232,6 +281,7 @@ void after_fault() {
 struct HostCall {
     uintptr_t stack = 0;  // where it began
     void (*after_fault)();
+    uintptr_t function;
 };
 thread_local HostCall host_call;
 
@@ -249,6 +299,14 @@ void note_fault(int signal, const siginfo_t* info, void* context) {
     fault.at = fault.is_wild_call ? return_address(context) - 1 : at;
     fault.stack_at = stack_pointer(context);
     fault.on_stack = 0;
+    fault.recursion = 0;
+}
+
+// Whether the stack has come as far as the page that is closed: else something else got there,
+// which may have spoilt what an unwinder reads.
+bool is_at_end_of_stack() {
+    constexpr uintptr_t page = 4096;
+    return fault.stack_at - uintptr_t(fault.address) / page * page < 2 * page;
 }
 
 template <class IsOn>
@@ -262,6 +320,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (worker && worker->running) {
         note_fault(signal, info, context);
         note_stack([](const void* at) { return worker->stacks.is_on(at); });
+        if (worker->stacks.is_guard(fault.address) && is_at_end_of_stack())
+            note_recursion(uintptr_t(worker->launch->run_threads));
         if (watcher) failed_from = reinterpret_cast<void*>(fault.at + 1);
         go_on_at(context, after_fault, worker->stacks.any());
         return;
@@ -269,7 +329,9 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (host_call.stack) {
         note_fault(signal, info, context);
         const bool is_overflow = uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
-        if (!is_overflow)
+        if (is_overflow)
+            note_recursion(host_call.function);
+        else
             note_stack([](const uintptr_t* at) { return uintptr_t(at) < host_call.stack; });
         go_on_at(context, host_call.after_fault, reinterpret_cast<char*>(host_call.stack & ~15ul));
         return;

@@ -207,7 +207,7 @@ Work refuse(cudaGraphNodeType type, cudaError_t code) {
 }
 
 Work work_of(const Copy3D& copy_) {
-    if (copy_.error != cudaSuccess) return refuse(cudaGraphNodeTypeMemcpy, copy_.error);
+    if (copy_.error.code != cudaSuccess) return {cudaGraphNodeTypeMemcpy, {}, copy_.error};
     return {cudaGraphNodeTypeMemcpy, [copy_] {
                 copy(copy_.to, copy_.from, copy_.extent);
                 return Error{};
@@ -231,7 +231,7 @@ Work work_of(const cudaMemsetParams* parameters) {
                     {parameters->width * parameters->elementSize, parameters->height, 1},
                     parameters->value,
                     parameters->elementSize};
-    if (const cudaError_t error = fill.check()) return refuse(cudaGraphNodeTypeMemset, error);
+    if (const Error error = fill.check(); error.code) return {cudaGraphNodeTypeMemset, {}, error};
     return {cudaGraphNodeTypeMemset, [fill] {
                 fill();
                 return Error{};

@@ -32,7 +32,7 @@ Landing* simulator_land(uintptr_t function, uintptr_t stack, const uintptr_t* ar
     provide_signal_stack();
     landings.push_back({.stack = stack, .function = function, .outer = host_call});
     std::copy_n(arguments, 6, landings.back().arguments);
-    host_call = {stack - near, land_after_fault};
+    host_call = {stack - near, land_after_fault, function};
     return &landings.back();
 }
 uintptr_t simulator_landed() {
@@ -145,18 +145,6 @@ simulator_return:
     simulator_return(&last);
 }
 
-// What may be read of what the function has left on its stack: the pages that are there, and none
-// so near to the fault that it may be a guard.
-std::pair<const void*, const void*> left_on_stack() {
-    const uintptr_t page = sysconf(_SC_PAGESIZE), end = landings.back().stack;
-    const uintptr_t least = uintptr_t(fault.address) + near;
-    uintptr_t begin = end & -page;
-    unsigned char unused;
-    while (begin > least && !mincore(reinterpret_cast<void*>(begin - page), page, &unused))
-        begin -= page;
-    return {reinterpret_cast<const void*>(begin), reinterpret_cast<const void*>(end)};
-}
-
 // On the stack that the function has left.
 void land_after_fault() {
     const LibraryCode around = code_around(reinterpret_cast<const void*>(fault.at));
@@ -165,8 +153,7 @@ void land_after_fault() {
         fault.signal == SIGSEGV && uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
     const LibraryCode of_host =
         is_foreign ? code_around(reinterpret_cast<const void*>(landings.back().function)) : around;
-    const std::string overflow =
-        is_overflow ? what_overflowed(of_host, left_on_stack(), "the host's stack") : "";
+    const std::string overflow = is_overflow ? what_overflowed("the host's stack") : "";
     told_fault.take();
     tell_fault(of_host, is_overflow);
     leave_call(what_failed(overflow).message);

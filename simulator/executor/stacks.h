@@ -62,12 +62,6 @@ class Stacks {
                !(reinterpret_cast<uintptr_t>(address) % sizeof(void*));
     }
 
-    // What may be read of the stack that an address is on, or whose guard it is.
-    std::pair<const void*, const void*> around(const void* address) const {
-        const char* begin = base + index_of(address) * size;
-        return {begin + page, begin + size};
-    }
-
     // The end of some stack, for one who has given up all that is on them.
     char* any() { return base + size; }
 

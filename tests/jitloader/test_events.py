@@ -3,7 +3,7 @@
 import pytest
 
 from jitloader import events
-from toolchain.errors import format_warnings
+from toolchain.errors import warnings_of
 from toolchain.sources import includes_all_of_torch, label
 
 
@@ -54,7 +54,7 @@ def test_which_headers_are_large():
     assert not includes_all_of_torch("#include <torch/csrc/stable/library.h>")
 
 
-def test_wrong_formats_are_told_in_the_users_words(tmp_path):
+def test_wrong_formats_and_missing_returns_are_told_in_the_users_words(tmp_path):
     source = tmp_path / "k.cu"
     source.write_text("a\nb\n")
     place = label(source)
@@ -64,10 +64,14 @@ def test_wrong_formats_are_told_in_the_users_words(tmp_path):
         "/usr/include/x.h:1:2: warning: format '%s' expects 'char*' [-Wformat=]\n"
         f"{source}(1): warning #181-D: argument is incompatible\n"
         f"{source}(1): warning #177-D: variable was declared\n"
+        f"{place}:2:1: warning: no return statement in function [-Wreturn-type]\n"
+        f'{source}(2): warning #940-D: missing return statement at end of non-void function "f"\n'
     )
-    assert format_warnings(output, [source]) == [
+    assert warnings_of(output, [source]) == [
         f"{place}:2: format '%d' expects 'int'",
         f"{place}:1: argument is incompatible",
+        f"{place}:2: no return statement in function",
+        "1 more like that",
     ]
     many = "".join(f"{place}:{n}:1: warning: format [-Wformat=]\n" for n in range(5))
-    assert format_warnings(many, [source])[3:] == ["2 more calls of printf like that"]
+    assert warnings_of(many, [source])[3:] == ["2 more like that"]

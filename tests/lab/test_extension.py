@@ -24,6 +24,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from jit_cases import answer, compilers_in, write
 
+from lab.notebook.cu_magic import Output
 from lab.notebook.errors import log_of
 
 SCALE = """
@@ -400,6 +401,44 @@ def test_a_magic_below_a_comment_is_told_where_it_belongs(notebook, above):
     assert "%%cu has to be the first line of its cell" in shown
     shown, _ = notebook.attempt("# mine\nprint(1")
     assert "first line" not in shown
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        (
+            "  %%cu late\n__global__ void late(float* x) {}",
+            "first line of its cell, without a space",
+        ),
+        ("__global__ void k(float* x) { x[0] = 1; }", "begins with a line that names it"),
+        ("#include <cstdio>\n__device__ float f() { return 1; }", "such as %%cu mine"),
+        ("%cu mine\n__global__ void k(float* x) {}", "such as %%cu mine"),
+        ("mine.k<<<4, 256>>>(x, y, 1000)", "brackets launch a kernel: mine.k[4, 256](...)"),
+    ],
+)
+def test_cuda_where_python_stands_is_told_where_it_belongs(notebook, cell, says):
+    shown, error = notebook.attempt(cell)
+    assert isinstance(error, SyntaxError)
+    assert says in shown
+    shown, _ = notebook.attempt("x = [1, 2")
+    assert "CUDA" not in shown
+
+
+def test_of_endless_output_the_beginning_and_the_end_are_shown(capsys):
+    output = Output()
+    for number in range(200_000):
+        output(1, b"line %d\n" % number)
+    output(2, "\u00e9".encode()[:1])
+    output.end()
+    shown = capsys.readouterr().out
+    assert shown.startswith("line 0\nline 1\n")
+    assert shown.endswith("line 199999\n")
+    assert len(shown) < Output.MOST + Output.LAST + 100
+    left_out = re.search(r"\n\.\.\. ([\d,]+) characters are left out here \.\.\.\n", shown)
+    rest = len(shown) - len(left_out[0])
+    assert int(left_out[1].replace(",", "")) + rest == sum(
+        len(f"line {n}\n") for n in range(200_000)
+    )
 
 
 def test_an_edited_cell_is_a_new_version_of_the_same_handle(notebook):
@@ -881,6 +920,11 @@ def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     assert (table["max_ulp"] < 4).all()
     assert table["bytes_fetched"][0] == table["bytes"][0]
     assert [axes.get_title("left") for axes in figure.axes][1:] == ["predicted time"]
+
+
+def test_a_name_that_python_has_for_itself_is_refused(notebook):
+    _, error = notebook.attempt("%%cu class\n__global__ void k(float* x) {}")
+    assert "'class' is no name of a variable" in str(error)
 
 
 def test_a_name_that_is_no_kernels_is_not_replaced(notebook):

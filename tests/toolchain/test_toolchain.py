@@ -133,9 +133,24 @@ def test_half_without_its_header_is_answered_with_it(said):
         ("g(x)\n while (t) x[0] = 2;", "a semicolon is missing"),
         ("x[0] = (1 + t;", "a parenthesis or a bracket is not closed"),
         ("x[0] = x[1;", "a parenthesis or a bracket is not closed"),
+        ("if (t < 3 x[0] = 1;", "a parenthesis or a bracket is not closed"),
+        ("for (int i = 0, i < t, i++) x[i] = 1;", "the parts of a loop are separated"),
+        ("struct uint3 { int x; } all; int i = all;", "threadIdx.x"),
+        ("f<<1, t>>(x, t);", "a launch has three angle brackets"),
+        ("static float s[t];", "the size of a __shared__ array is a constant"),
+        ("}}", "a } too many"),
+        ("g(\u201cx\u201d);", "type it anew"),
+        ("x[0] = t \u2013 1;", "type it anew"),
+        ("\u00a0x[0] = t;", "type it anew"),
+        ("}\n```", "Markdown"),
+        ("}\n1 int second() {", "a line cannot begin with a number"),
+        ("# twice", "begins with //"),
+        ("}\nvoid h(int t):\n  t = 1;\n{", "stands in braces"),
+        ("x[0] = x[1] ^ 2;", "^ is exclusive or"),
+        ("} _global_ void k() {", "two underscores on either side"),
     ],
 )
-def test_a_missing_semicolon_is_told_by_the_compilers_words(tmp_path, text, hint):
+def test_a_slip_of_the_pen_is_told_by_the_compilers_words(tmp_path, text, hint):
     source = tmp_path / "x.cpp"
     source.write_text(f"void g(float*);\nvoid f(float* x, int t) {{\n {text}\n}}\n")
     said = subprocess.run(["c++", "-fsyntax-only", source], capture_output=True, text=True).stderr

@@ -1,0 +1,90 @@
+"""What nvcc refuses, and a C++ compiler would take or blame on another line.
+
+Each function yields where a mistake is, with a message and a hint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from simulator.scan import closing
+
+Mistake = tuple[int, str, str]
+
+_INITIALIZED = re.compile(r"\b__shared__\b[^;{}=]*?\w(?:\s*\[[^][]*\])*\s*(?P<sign>=(?!=))")
+_KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(?P<name>(?!__)\w+)\s*\(")
+_CALL = r"\b{}\b\s*(?:<[\w\s,:*]*>\s*)?(?=\()"
+
+
+def mistakes(code: str, plain: str) -> Iterator[Mistake]:
+    """Of blanked code. plain: that with spaces for directives, too."""
+    yield from _unclosed(code, plain)
+    yield from _called(code)
+    for match in _INITIALIZED.finditer(code):
+        yield (
+            match.start("sign"),
+            "a __shared__ array or variable takes no initial value",
+            "Its threads write it: if (threadIdx.x == 0) total = 0; and then __syncthreads().",
+        )
+
+
+def _unclosed(code: str, plain: str) -> Iterator[Mistake]:
+    """A brace that is never closed, which compilers notice at the end of the file alone.
+
+    Where a } stands further left than the line of the { that it closes, it was meant for one
+    before, and that { is the one. Branches of #if may each close a brace: there it is left to the
+    compiler.
+    """
+    if plain.count("{") <= plain.count("}") or re.search(r"^[ \t]*#[ \t]*(?:el|else)", code, re.M):
+        return
+    opened: list[int] = []
+    suspect = None
+    for brace in re.finditer(r"[{}]", plain):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            opening = opened.pop()
+            begins = plain.rfind("\n", 0, brace.start()) + 1
+            is_first = not plain[begins : brace.start()].strip()
+            if suspect is None and is_first and _indent(plain, opening) > brace.start() - begins:
+                suspect = opening
+    if opened:
+        yield (
+            opened[-1] if suspect is None else suspect,
+            "this { is never closed",
+            "Put its } where the block ends.",
+        )
+
+
+def _indent(text: str, position: int) -> int:
+    begins = text.rfind("\n", 0, position) + 1
+    return re.compile(r"[ \t]*").match(text, begins).end() - begins
+
+
+def _called(code: str) -> Iterator[Mistake]:
+    """A kernel that a statement calls as if it were a function of C++.
+
+    Only a name that is a kernel's wherever it is declared, and no macro's or variable's.
+    """
+    kernels = {match.start("name"): match["name"] for match in _KERNEL.finditer(code)}
+    for name in sorted(set(kernels.values())):
+        if re.search(rf"\b{name}\s*=|\bdefine\s+{name}\b", code):
+            continue
+        calls = []
+        for call in re.finditer(_CALL.format(name), code):
+            before = code[max(0, call.start() - 80) : call.start()].rstrip()
+            end = closing(code, call.end())
+            if call.start() in kernels:
+                continue
+            if re.search(r"[>*&\w]$", before) and not re.search(r"\b(else|do|return)$", before):
+                break  # a function of that name, or an instance of the template
+            if re.search(r"[;{}]$", before) and end and re.compile(r"\s*;").match(code, end):
+                calls.append(call.start())
+        else:
+            for start in calls:
+                yield (
+                    start,
+                    f"{name} is a kernel: it is launched, and not called",
+                    f"Write {name}<<<blocks, threads>>>(...).",
+                )
