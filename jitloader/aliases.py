@@ -46,6 +46,7 @@ class _Alias:
 
 _aliases: dict[tuple[str, str], _Alias] = {}
 _lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 
 
 def offer(build: Build, function: Callable[[str], Callable]) -> None:
@@ -89,12 +90,3 @@ def _offer(
 def _has(overload: torch._ops.OpOverload) -> Callable[[str], bool]:
     name = overload.name()
     return lambda key: torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-
-
-def _renew_lock() -> None:
-    """In a forked process nobody else is left to release it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

@@ -127,8 +127,8 @@ def wait(seconds: float) -> bool:
 
 def _forget() -> None:
     """In a forked process nothing goes on; and it must not keep the parent's from being stopped."""
-    global _work, _changing
-    _changing = threading.Lock()
+    global _work
+    _changing._at_fork_reinit()
     if _work:
         with contextlib.suppress(OSError):
             _work.let_go()

@@ -249,8 +249,7 @@ def _build_in(
     build.write(result)
     inputs.cache.place(result, name)
     kept_objects.keep(inputs, compiled.objects, work, on_demand)
-    here = torch.cuda.is_available() if recipe.target == "cuda" else inputs.includes_torch
-    if here:
+    if recipe.target == "cpu" and inputs.includes_torch:
         from jitloader.parsing import parse
         from toolchain import precompiled
 
@@ -269,10 +268,6 @@ def _unheard(stage: str) -> None:
     """The progress of a build that nobody is told of."""
 
 
-def _renew_lock() -> None:
-    """In a forked process nobody else is left to release it."""
-    global _building, _building_beside
-    _building, _building_beside = threading.Lock(), threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+# In a forked process no other thread is left to release them.
+os.register_at_fork(after_in_child=_building._at_fork_reinit)
+os.register_at_fork(after_in_child=_building_beside._at_fork_reinit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -119,6 +120,9 @@ class Functions:
         self._running: dict[int, OpenBuild] = {}  # by thread: whose formula it runs
         self._by_thread = False  # whether functions have to look there
         self._redirecting = threading.Lock()
+        # In a forked process no other thread runs, and none is left to release the lock.
+        os.register_at_fork(after_in_child=self._redirecting._at_fork_reinit)
+        os.register_at_fork(after_in_child=self._running.clear)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)
@@ -223,11 +227,6 @@ class Functions:
             raise AttributeError(self._no_such(name))
 
         return unknown
-
-    def renew_after_fork(self) -> None:
-        """In the child nobody else is left to release the lock, and no other thread runs."""
-        self._redirecting = threading.Lock()
-        self._running.clear()
 
 
 def _of(instead: Callable[[], OpenBuild], name: str) -> Callable:

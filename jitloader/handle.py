@@ -64,6 +64,7 @@ class Kernel:
         self._instrumented: tuple[Recipe, Inputs, OpenBuild] | None = None  # for lab.check
         self._formulas = Formulas(recipe.name, self._is_covered, self._functions.run_with)
         self._lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._lock._at_fork_reinit)
 
     def reload(self) -> bool:
         """Make the files as they are now the ones that run.
@@ -571,18 +572,7 @@ def _tell_dynamo() -> None:
 
 _kernels: dict[Recipe, Kernel] = {}
 _loading = threading.RLock()
-
-
-def _renew_locks() -> None:
-    """In a forked process nobody else is left to release them."""
-    global _loading
-    _loading = threading.RLock()
-    for kernel in _kernels.values():
-        kernel._lock = threading.RLock()
-        kernel._functions.renew_after_fork()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
+os.register_at_fork(after_in_child=_loading._at_fork_reinit)
 
 
 def handle_for(recipe: Recipe) -> Kernel:
@@ -598,7 +588,10 @@ def handle_for(recipe: Recipe) -> Kernel:
             " CPU's simulator; `python -m jitload build --target cuda` only compiles"
         )
     with _loading:
-        kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
+        key = replace(recipe, formulas="")
+        if key not in _kernels:
+            _kernels[key] = Kernel(recipe)
+        kernel = _kernels[key]
         kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
     kernel.reload()
     if kernel._functions.instead is None:

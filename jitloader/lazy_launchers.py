@@ -158,6 +158,7 @@ class Launchers:
         self.parts: list[Build] = []
         self._called: list[str] = []
         self._finding = threading.RLock()
+        os.register_at_fork(after_in_child=self._finding._at_fork_reinit)
         self._raised = threading.local()  # .error: why a launcher could not be found
         self._told: Callable[[Build], None] = lambda part: None
         self._warned = False
@@ -290,9 +291,6 @@ class Launchers:
         with contextlib.suppress(OSError):
             write_note(_note_of(self._inputs), facts)
 
-    def renew_after_fork(self) -> None:
-        self._finding = threading.RLock()
-
 
 @cache
 def _throw() -> int:
@@ -310,12 +308,3 @@ def called_before(inputs: Inputs) -> list[str]:
     if note := read_note(_note_of(inputs)):
         return note["launchers"]
     return called_before(inputs.plain()) if inputs.recipe.check else []
-
-
-def _renew_locks() -> None:
-    """In a forked process nobody else is left to release them."""
-    for launchers in _open.values():
-        launchers.renew_after_fork()
-
-
-os.register_at_fork(after_in_child=_renew_locks)

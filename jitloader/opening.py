@@ -77,6 +77,7 @@ class OpenBuild:
 _OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_told"}
 _opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
+os.register_at_fork(after_in_child=_opening._at_fork_reinit)
 
 
 def open_build(build: Build, recipe: Recipe) -> OpenBuild:
@@ -208,15 +209,6 @@ def _templates(build: Build, recipe: Recipe) -> dict[str, Callable]:
         for name, export in build.exports.items()
         if "template" in export
     }
-
-
-def _renew_lock() -> None:
-    """In a forked process nobody else is left to release it."""
-    global _opening
-    _opening = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _import(build: Build) -> ModuleType:
