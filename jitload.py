@@ -118,16 +118,15 @@ import playground_folder
 from toolchain.collector import uncollected
 
 with uncollected():
-    from jitloader import runtime, tracebacks
+    from jitloader import tracebacks
     from jitloader.arguments import KERNELS, op_file, op_files, op_folders, recipe_of
-    from jitloader.building import ensure as _ensure
     from jitloader.builds import Build, Builds, Diff
     from jitloader.functions import Function
     from jitloader.handle import Kernel, handle_for, instrumented, loaded
     from jitloader.opening import OpenBuild
     from jitloader.runtime import checker as simulator_checker
+    from jitloader.runtime import ensure_with_runtime, simulated_launches, surviving
     from jitloader.runtime import library as simulator_runtime
-    from jitloader.runtime import simulated_launches, surviving
     from jitloader.runtime import tracer as simulator_tracer
     from jitloader.tracebacks import in_one_line
     from simulator import INCLUDE as CUDA_HEADERS
@@ -201,7 +200,6 @@ _LATER = {  # and these, which a warm load does without
     "Use": "toolchain.resources",
     "plain_names": "toolchain.resources",
     "uses": "toolchain.resources",
-    "ensure_variant": "jitloader.variants",
     "running_variant": "jitloader.variants",
     "shapes_of_calls": "jitloader.shapes",
     "ShapeClass": "toolchain.tuning",
@@ -268,10 +266,7 @@ def ensure(
         CompileError, FileNotFoundError, MissingTool: as `load` does.
     """
     with tracebacks.hidden():
-        recipe = recipe_of(sources, name, target, flags, include, debug)
-        if recipe.target == "cpu":
-            _ensure(runtime.recipe())
-        return _ensure(recipe)
+        return ensure_with_runtime(recipe_of(sources, name, target, flags, include, debug))
 
 
 def __getattr__(name: str) -> object:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitloader.cache import MANIFEST
 from toolchain.notes import read_note, write_note
+from toolchain.tables import html_table, text_table
 
 if TYPE_CHECKING:
     from toolchain.instructions import Function
@@ -279,15 +280,7 @@ class Builds(list[Build]):
         ]
 
     def __str__(self) -> str:
-        table = [self.HEAD, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
-        return "\n".join(lines)
+        return text_table([self.HEAD, *self.rows()])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        head = "".join(f"<th>{cell}</th>" for cell in self.HEAD)
-        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows())
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table([self.HEAD, *self.rows()])

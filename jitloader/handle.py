@@ -25,7 +25,7 @@ from jitloader.cache import Cache
 from jitloader.formulas import Formulas
 from jitloader.functions import Functions
 from jitloader.inputs import Inputs
-from jitloader.opening import OpenBuild, open_build, opened
+from jitloader.opening import OpenBuild, open_build, opened, opened_now
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -123,10 +123,7 @@ class Kernel:
 
     def _opened_with(self, flags: tuple[str, ...]) -> OpenBuild:
         """The build of the same files with more flags."""
-        recipe = replace(self.recipe, flags=(*self.recipe.flags, *flags))
-        for inputs in readings(recipe):
-            if build := opened(inputs):
-                break
+        _, build = opened_now(replace(self.recipe, flags=(*self.recipe.flags, *flags)))
         self._formulas.register(build)
         return build
 
@@ -182,10 +179,7 @@ class Kernel:
         with self._lock:
             known = self._instrumented
             if known is None or known[0] != recipe or not known[1].are_current():
-                for inputs in readings(recipe):
-                    if build := opened(inputs):
-                        break
-                self._instrumented = known = recipe, inputs, build
+                self._instrumented = known = recipe, *opened_now(recipe)
             self._functions.instrumented = build = known[2]
         self._formulas.register(build)
         return build
@@ -249,9 +243,7 @@ class Kernel:
         Raises:
             CompileError: its files do not compile.
         """
-        for inputs in readings(recipe):
-            if build := opened(inputs):
-                break
+        _, build = opened_now(recipe)
         self._formulas.register(build)
         functions = self._functions
         before = functions.instead, functions.instrumented

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from jitloader import guards, runtime
-from jitloader.building import build_of, cached
+from jitloader.building import build_of, cached, readings
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
@@ -139,6 +139,15 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         return None  # what this process builds itself is in use from the start
 
 
+def opened_now(recipe: Recipe) -> tuple[Inputs, OpenBuild]:
+    """What a recipe's files hold now, and the build of that, opened.
+
+    Raises: as `build_of` and `open_build` do.
+    """
+    builds = ((inputs, opened(inputs)) for inputs in readings(recipe))
+    return next((inputs, build) for inputs, build in builds if build)
+
+
 def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str, Callable]]:
     """Open the library and find its functions, each with its name.
 
@@ -186,13 +195,10 @@ def _templates(build: Build, recipe: Recipe) -> dict[str, Callable]:
     """The templates of a build, whose instances are builds of the same files."""
     if build.binding != "c" or not any("template" in it for it in build.exports.values()):
         return {}
-    from jitloader.building import readings  # late: a warm load does without
     from jitloader.templates import Template, name_of
 
     def instantiate(name: str, texts: tuple[str, ...]) -> Callable:
-        for inputs in readings(replace(recipe, instances=((name, texts),))):
-            if instance := opened(inputs):
-                break
+        _, instance = opened_now(replace(recipe, instances=((name, texts),)))
         if instance.build.inputs != build.inputs:
             raise RuntimeError(
                 f"the files of {recipe.name} have changed since this build, and {name} was not yet"

@@ -63,6 +63,16 @@ def libraries(program: Build, checked: bool = False) -> list[Path]:
     return [build.library for build in needed]
 
 
+def ensure_with_runtime(wanted: Recipe) -> Build:
+    """The build of a recipe, and for the CPU that of the runtime; compiled if there is none.
+
+    Raises: as `ensure` does.
+    """
+    if wanted.target == "cpu":
+        ensure(recipe())
+    return ensure(wanted)
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""

@@ -7,9 +7,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jitloader import runtime
-from jitloader.building import ensure
-from jitloader.builds import Build
 from toolchain.code import Recipe
 from toolchain.tuning import tuning_flags
 
@@ -29,16 +26,6 @@ def variant_of(
     if for_gpu:
         return replace(recipe, target="cuda", formulas="", debug=False)
     return replace(recipe, target="cpu", debug=False, check=True) if check else recipe
-
-
-def ensure_variant(recipe: Recipe) -> Build:
-    """Compile a variant, or find it in the cache.
-
-    Raises: as `jitload.ensure` does.
-    """
-    if recipe.target == "cpu":
-        ensure(runtime.recipe())
-    return ensure(recipe)
 
 
 @contextmanager

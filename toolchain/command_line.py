@@ -33,15 +33,9 @@ _TAKE_THE_NEXT = (
     r"|withprefix(before)?)|-(config|(un)?define-macro|imacros|include(-directory(-after)?)?|param"
     r"|sysroot|target))"
 )
-_NVCC_TAKES_THE_NEXT = (
-    r"-([Omt]|Ofc|X(archive|compiler|nvlink|ptxas)|brief-diag|ccbin|code|dopt|gencode|jtd|[lo]dir"
-    r"|opt-info|optf|rdc|target-dir)|--?(Werror|cudadevrt|cudart|default-stream"
-    r"|device-stack-protector|diag-(error|suppress|warn)|fdevice-time-trace|fmad|frandom-seed"
-    r"|ftemplate-(backtrace-limit|depth)|ftz|maxrregcount|prec-(div|sqrt)|sanitize"
-    r"|split-compile(-extended)?|std|time)|--(Ofast-compile|(archive|compiler|linker|nvlink|ptxas)"
-    r"-options|brief-diagnostics|compiler-bindir|dopt|generate-code|gpu-(architecture|code)"
-    r"|jump-table-density|libdevice-directory|library(-path)?|machine|optimization-info|optimize"
-    r"|options-file|pre-include|relocatable-device-code|(system-)?include(-path)?|threads|x)"
+_NVCC_TAKES_THE_NEXT = (  # besides what takes_the_next knows
+    r"-([Om]|brief-diag|Werror|-optimization-info|-x)"
+    r"|--?(ftemplate-(backtrace-limit|depth)|sanitize)"
 )
 
 

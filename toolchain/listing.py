@@ -9,6 +9,7 @@ from pathlib import Path
 
 from toolchain import opcodes
 from toolchain.instructions import Function, Instruction, Place
+from toolchain.tables import text_table
 
 MOST = 4000  # instructions that are shown; of more, a table of the functions
 WIDTH = 56  # characters of a line of source beside its instructions, in text
@@ -145,10 +146,7 @@ class Listing(list[Function]):
 
     def overview(self) -> str:
         """The table of the functions, as text."""
-        rows = self.summary()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, self.hint])
+        return f"{text_table(self.summary())}\n{self.hint}"
 
     def _lines(self, function: Function) -> Iterator[str]:
         yield function.title

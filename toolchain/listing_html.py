@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from toolchain import opcodes
 from toolchain.instructions import Function, Instruction, Place
+from toolchain.tables import html_table
 
 if TYPE_CHECKING:
     from toolchain.listing import Listing
@@ -49,7 +50,8 @@ def page(listing: Listing) -> str:
     if listing.note:
         return f"<p>{html.escape(listing.note)}</p>"
     if listing.is_long:
-        return f"{style()}{table(listing.summary())}<p>{html.escape(listing.hint)}</p>"
+        table = html_table(listing.summary(), "kp-table")
+        return f"{style()}{table}<p>{html.escape(listing.hint)}</p>"
     parts = [style(), legend(it for function in listing for it in function.code)]
     parts += [function_block(listing, function) for function in listing]
     return "".join(parts)
@@ -68,15 +70,6 @@ def legend(code: Iterable[Instruction]) -> str:
         if kind in kinds
     )
     return f"<div class='kp-legend'>{shown}</div>"
-
-
-def table(rows: list[tuple[str, ...]]) -> str:
-    head, *body = ([html.escape(cell) for cell in row] for row in rows)
-    lines = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
-    return (
-        f"<table class='kp-table'><thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead>"
-        f"<tbody>{lines}</tbody></table>"
-    )
 
 
 def function_block(listing: Listing, function: Function) -> str:

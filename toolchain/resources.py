@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from toolchain.errors import demangled
+from toolchain.tables import html_table, text_table
 
 # Of a multiprocessor, by architecture: threads, blocks, bytes of shared memory. (CUDA programming
 # guide, "Technical specifications per compute capability".) All have 65536 registers.
@@ -95,25 +96,14 @@ class Resources(list[Use]):
         return rows
 
     def __str__(self) -> str:
-        if not self:
-            return self.note
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return text_table(self.rows()) if self else self.note
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        if not self:
-            return f"<p>{escape(self.note)}</p>"
-        head, *rows = ([escape(cell) for cell in row] for row in self.rows())
-        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
-        return (
-            f"<table><thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead>"
-            f"<tbody>{body}</tbody></table>"
-        )
+        return html_table(self.rows()) if self else f"<p>{escape(self.note)}</p>"
 
 
 def uses(log: str) -> list[Use]:

@@ -20,7 +20,7 @@ def main() -> None:
     for line in sys.stdin:
         recipe = pickle.loads(base64.b64decode(line))
         try:
-            jitload.ensure_variant(recipe)
+            jitload.ensure_with_runtime(recipe)
             said = ""
         except (jitload.CompileError, jitload.MissingTool, OSError, RuntimeError) as error:
             said = f"{type(error).__name__}: {error}"

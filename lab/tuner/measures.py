@@ -201,7 +201,7 @@ class Times(Measure):
             yield
 
     def _read_log(self, candidate: Candidate) -> list[jitload.Use]:
-        uses = jitload.uses(jitload.ensure_variant(*self.recipes(candidate.constants)).log())
+        uses = jitload.uses(jitload.ensure_with_runtime(*self.recipes(candidate.constants)).log())
         candidate.registers = max((use.registers for use in uses), default=None)
         candidate.spilled = sum(use.spilled for use in uses)
         candidate.shared = max((use.shared for use in uses), default=None)
