@@ -28,9 +28,15 @@ class Gpu:
     *_cycles: how long what depends on a result waits.
     doubling_cycles: how much longer a warp waits for twice as many lines at once, beyond L1.
     store_cycles: of a multiprocessor, for each line that a warp's store writes to.
-    partial_writes_per_ns: sectors that L2 takes where a request writes only a part of each.
+    partial_writes_per_ns: lines that L2 takes where a request writes only a part of each sector.
+    scattered_reads_per_ns, scattered_writes_per_ns: pieces of 256 bytes that DRAM reads a part of,
+        and writes a part of sectors in: each costs a row of DRAM more than it moves.
     barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
-    atomic_ns, atomic_float_ns: one turn of an atomic at the busiest line of memory.
+    atomic_ns, atomic_float_ns: one turn of lanes that change one word of memory.
+    atomic_sector_ns: one turn at one line of lanes that change different words of a sector.
+    atomic_neighbours: of 8 lines in a row, how many such turns L2 takes at once.
+    atomic_apart: further apart, n times as many lines take n ** atomic_apart turns at once.
+    atomics_per_ns: such turns at most, of the whole L2.
     special_per_cycle, double_per_cycle: lanes of a multiprocessor's units.
     tensor_tflops, warpgroup_tflops: of mma.sync and of wgmma, 16-bit inputs.
     sharpness: p of the norm that joins the times of what works at the same time.
@@ -62,6 +68,8 @@ class Gpu:
     doubling_cycles: float
     store_cycles: float
     partial_writes_per_ns: float
+    scattered_reads_per_ns: float
+    scattered_writes_per_ns: float
     l1_cycles: float
     shared_cycles: float
     arithmetic_cycles: float
@@ -72,6 +80,10 @@ class Gpu:
     barrier_cycles_per_warp: float
     atomic_ns: float
     atomic_float_ns: float
+    atomic_sector_ns: float
+    atomic_neighbours: float
+    atomic_apart: float
+    atomics_per_ns: float
     special_per_cycle: float
     double_per_cycle: float
     tensor_tflops: float

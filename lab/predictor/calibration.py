@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lab.predictor.measuring import ROUNDS, Run
+from lab.predictor.measuring import LARGE, ROUNDS, Run
 
-SECTOR = 32
+SECTOR, SECTORS = 32, 4  # bytes, and of a line
+WARP = 32
 # Of the CUDA programming guide's tables, by compute capability: lanes of special functions and of
 # double precision in a cycle; bytes of L1 and shared memory together, and of the latter at most.
 TABLES = {
@@ -62,7 +64,18 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         return reads - time("read and write", bytes=size, reads=0, writes=4)
 
     few_read, some_read, most_read = 4 << 20, 32 << 20, 256 << 20
-    strided = next(it for it in runs if it.name == "strided write" and it.parameters["stride"] == 8)
+    dirty = rate * (displaced(most_read) - displaced(few_read))
+
+    def scattered(name: str, moved: int, displaced: float) -> float:
+        """Pieces of 256 bytes a second of which one sector is asked for: a lane's, 64 words apart.
+
+        They cost as much more than the bytes `moved` of each as makes up the time, in quadrature.
+        """
+        requests = LARGE // 4 // 64 // WARP
+        seconds = time(name, stride=64, requests=requests) - launch
+        pieces, streamed = WARP * requests, (WARP * requests * moved + displaced) / rate
+        return pieces / math.sqrt(seconds**2 - streamed**2)
+
     special, double, l1, shared = TABLES[properties["capability"]]
     reads = [it for it in runs if it.name == "l2"]
     most, few = (
@@ -74,7 +87,16 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     full = slope("barriers", "rounds", 1024, 4096, threads=1024, blocks=2) * ghz / 64
     products = 64 * multiprocessors * 4 * 4096  # operations of a round of mma
     tensor = products / slope("mma", "rounds", 256, 1024, warps=64)
-    per_warp_atomics = multiprocessors * 8 * 8 * 32
+    of_round = multiprocessors * 8 * 8  # warps
+    per_warp_atomics = of_round * WARP
+
+    def turns(stride: int, n: int) -> float:
+        """Seconds of a warp's atomic."""
+        return slope("atomics", "rounds", 8, 64, stride=stride, n=n) / of_round
+
+    # All warps at one word, and in 8 rounds at one after another of 8 words 4 KB apart.
+    one_line, one_word = turns(1, 32), turns(0, 1)
+    moving = (time("atomics", rounds=8, stride=0, n=1 << 20) - launch) / 8 / of_round
     lines = 2 << 20
     return {
         "measured": True,
@@ -87,7 +109,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "shared_bytes": shared,
         "l1_bytes": l1,
         "l2_bytes": properties["L2_cache_size"],
-        "dirty_bytes": int(rate * (displaced(most_read) - displaced(few_read))),
+        "dirty_bytes": int(dirty),
         "dirty_share": rate * (displaced(some_read) - displaced(few_read)) / (some_read - few_read),
         "launch_us": 1e6 * launch,
         "next_launch_us": 1e6 * (time("launches", count=4) - launch) / 3,
@@ -104,9 +126,11 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "doubling_cycles": ghz * (words[4] - words[1]) / ROUNDS / 2,
         "store_cycles": ghz * slope("write rows", "cols", 1024, 4096, blocks=2, threads=32) / 32,
         "partial_writes_per_ns": 1e-9
-        * 32
-        * strided.parameters["requests"]
-        / (strided.seconds - launch),
+        * multiprocessors
+        * 256
+        / slope("write rows", "cols", 1024, 4096, blocks=multiprocessors, threads=256),
+        "scattered_reads_per_ns": 1e-9 * scattered("strided read", 2 * SECTOR, dirty),
+        "scattered_writes_per_ns": 1e-9 * scattered("strided write", 2 * SECTOR, 0.0),
         "l1_cycles": ghz * slope("chase", "steps", 2048, 8192, size=8 << 10),
         "shared_cycles": ghz * slope("chase shared", "steps", 2048, 8192),
         "arithmetic_cycles": ghz * slope("fma32 latency", "rounds", 256, 1024) / 4,
@@ -119,6 +143,10 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "atomic_float_ns": 1e9
         * slope("atomics_float", "rounds", 8, 64, stride=0, n=1)
         / per_warp_atomics,
+        "atomic_sector_ns": 1e9 * one_line / SECTORS,
+        "atomic_neighbours": one_line / turns(1, 256),
+        "atomic_apart": math.log(one_word / moving) / math.log(8),
+        "atomics_per_ns": 1e-9 * SECTORS / turns(1, 1 << 20),
         "special_per_cycle": special,
         "double_per_cycle": double,
         "tensor_tflops": 1e-12 * tensor,

@@ -17,7 +17,7 @@ from lab.predictor import machine_code
 
 SECTOR, WARP = 32, 32
 COUNTED = ("requests", "asked", "sectors", "lines", "passes", "smooth")
-COUNTED += ("earlier", "first", "written", "pairs", "to_warp")
+COUNTED += ("earlier", "first", "written", "pairs", "to_warp", "touched", "pieces")
 UNTRUSTED = {"timeout", "deadlock", "out of bounds", "raised", "freed memory"}
 
 
@@ -42,6 +42,8 @@ class Access:
     written: float
     pairs: float
     to_warp: float
+    touched: float
+    pieces: float
 
     @property
     def is_shared(self) -> bool:

@@ -225,6 +225,8 @@ def count(
             if it.key in known and stretch.runs:
                 each = known[it.key] / sum(at[it.key].values())
                 it.share = min(1.0, each / stretch.runs) if it.text.startswith("@") else 1.0
+            elif it.text.startswith("@") and it.key and _are_whole(it.key, known, at):
+                it.share = 0.0  # no lane's predicate has let it be executed
     _fill_in(code, warps)
 
 

@@ -18,13 +18,17 @@ from lab.predictor import machine_code as mc
 from lab.predictor.counts import SECTOR, WARP, Access, Launch
 
 QUARTERS = 4  # of a multiprocessor, each with a scheduler
-LINE = 128
+LINE, PIECE = 128, 256  # of a cache, and of a row of DRAM: bytes
+SCATTERED_FROM = 0.75  # pieces of DRAM for each sector that is asked for
+NEIGHBOURS = 8  # lines of which `atomic_neighbours` tells how many take turns at once
 RESERVED = 1024  # bytes of shared memory that the system takes of each block
 
 # The names of the mechanisms, as reports have them.
 DRAM, L2, L1, SHARED = "DRAM", "L2", "L1", "shared memory"
+SCATTERED = "scattered accesses to DRAM"
 LATENCY, ISSUE, BARRIER = "latency", "instruction issue", "barriers"
-ATOMICS, BLOCKS, CONFLICTS = "atomics", "launch of blocks", "bank conflicts"
+ATOMICS, ATOMICS_APART = "atomics", "atomics at many lines"
+BLOCKS, CONFLICTS = "launch of blocks", "bank conflicts"
 LOCAL, HOST = "local memory", "the host"
 LAUNCH, FIRST, TAIL = "launch", "first access", "tail of the last wave"
 GLOBAL, COPIES = "global memory", "asynchronous copies"
@@ -125,17 +129,12 @@ def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
     caches = _Caches(launch, gpu, together * per_block, busy, left)
     left.add(launch)
     alone: dict[str, float] = {}
-    alone[DRAM] = caches.dram_seconds()
-    alone[L2] = SECTOR * caches.l2_sectors / (1e9 * gpu.l2_gb_per_s) + 1e-9 * (
-        caches.partial / gpu.partial_writes_per_ns
+    alone[DRAM], alone[SCATTERED] = caches.dram_seconds()
+    alone[L2] = max(
+        SECTOR * caches.l2_sectors / (1e9 * gpu.l2_gb_per_s),
+        1e-9 * caches.partial / gpu.partial_writes_per_ns,
     )
-    adds_floats = bool(launch.code) and any(
-        ".F32" in it.text and it.opcode in ("RED", "REDG", "ATOMG")
-        for stretch in launch.code.stretches
-        for it in stretch.instructions
-    )
-    turn = gpu.atomic_float_ns if adds_floats else gpu.atomic_ns
-    alone[ATOMICS] = 1e-9 * turn * launch.hottest
+    alone[ATOMICS], alone[ATOMICS_APART] = _atomics(launch, gpu)
 
     # What multiprocessors do, each its share; the busiest has whole blocks.
     share = math.ceil(launch.blocks / gpu.multiprocessors) / launch.blocks
@@ -179,10 +178,10 @@ def _together(alone: dict[str, float], sharpness: float) -> float:
 
     Shared memory, its conflicts and L1 are one unit's work.
     """
-    memory = _norm([alone[DRAM], alone[L2]], 2 * sharpness)
+    memory = _norm([math.hypot(alone[DRAM], alone[SCATTERED]), alone[L2]], 2 * sharpness)
     data = alone[SHARED] + alone[CONFLICTS] + alone[L1]
     inside = [data, alone[ISSUE], *(alone.get(name, 0.0) for name in PIPES)]
-    others = [alone[name] for name in (LATENCY, BARRIER, ATOMICS)]
+    others = [alone[name] for name in (LATENCY, BARRIER, ATOMICS, ATOMICS_APART)]
     inner = _norm([memory, _norm(inside, 2 * sharpness), *others], sharpness)
     return _norm([inner, alone[BLOCKS]], 2 * sharpness)  # blocks come while others run
 
@@ -206,6 +205,37 @@ def _resident(launch: Launch, gpu: Gpu, per_block: int) -> tuple[int, str]:
     return max(1, limits[least]), least
 
 
+def _atomics(launch: Launch, gpu: Gpu) -> tuple[float, float]:
+    """Seconds of the turns at the busiest line, or 8 in a row, and of those at more lines.
+
+    A slice of L2 changes a sector at a time, and of lanes that change one word one at a time.
+    Lines in a row share slices: of 8 it takes `atomic_neighbours` turns at once.
+    """
+    adds_floats = bool(launch.code) and any(
+        ".F32" in it.text and it.opcode in ("RED", "REDG", "ATOMG")
+        for stretch in launch.code.stretches
+        for it in stretch.instructions
+    )
+    word = gpu.atomic_float_ns if adds_floats else gpu.atomic_ns
+    near = far = turns = same = 0.0
+    for it in launch.accesses:
+        if it.is_shared or it.key[2] != "atomic":
+            continue
+        turns, same = turns + it.sectors, same + it.sectors - it.touched
+        lines = max(1.0, min(it.region_bytes / LINE, it.written * SECTOR / LINE))
+        at_once = gpu.atomic_neighbours ** (math.log2(min(lines, NEIGHBOURS)) / 3)
+        alone = word * (it.sectors - it.touched) + gpu.atomic_sector_ns * it.touched
+        if lines <= NEIGHBOURS:
+            near += alone / at_once
+        else:
+            at_once *= (lines / NEIGHBOURS) ** gpu.atomic_apart
+            far += max(alone / at_once, it.sectors / gpu.atomics_per_ns)
+    if turns:
+        mean = (word * same + gpu.atomic_sector_ns * (turns - same)) / turns
+        near = max(near, mean * launch.hottest)
+    return 1e-9 * near, 1e-9 * far
+
+
 def _sharing(launch: Launch) -> float:
     """How many warps of a block read the same lines, on average."""
     reads = [it for it in launch.accesses if it.key[2] == "read" and not it.is_shared and it.lines]
@@ -217,6 +247,47 @@ def _sharing(launch: Launch) -> float:
     return lines / alone if alone else 1.0
 
 
+def _new(it: Access) -> float:
+    """Sectors that were new to their blocks."""
+    return it.first + it.earlier + sum(it.by_blocks)
+
+
+def _room(it: Access) -> float:
+    """Bytes of L2 that a sector takes: lines are whole."""
+    return LINE * min(1.0, it.lines / it.touched) if it.touched else SECTOR
+
+
+def _whole(launch: Launch) -> float:
+    """Bytes of L2 that a launch takes: what it reads is in both halves."""
+    rooms: dict[tuple[int, bool], float] = {}
+    for it in launch.accesses:
+        if not it.is_shared:
+            reads = it.key[2] == "read"
+            sectors = min(_new(it) if reads else it.written, it.region_bytes / SECTOR)
+            room = (2 if reads else 1) * min(_room(it) * sectors, it.region_bytes)
+            key = it.region, reads
+            rooms[key] = max(rooms.get(key, 0.0), room)
+    return max(sum(rooms.values()), 1.0)
+
+
+def _kept(scattered: float, whole: float, gpu: Gpu) -> float:
+    """Of sectors that blocks ask for again, the part that is in L2 still.
+
+    scattered: pieces of DRAM for each sector. Of a sweep that is too large for L2 nothing is left
+    when the next one comes; of accesses in no order as much as L2 has room for.
+    """
+    fits = gpu.l2_bytes / whole
+    return min(1.0, fits if scattered > SCATTERED_FROM else max(0.0, math.log2(2 * fits)))
+
+
+def _take(left: dict[tuple[int, bool], float], it: Access, sectors: float) -> float:
+    """Of sectors that a sample found new, as many as its region has."""
+    key = it.region, it.key[2] == "read"
+    taken = min(sectors, left.setdefault(key, it.region_bytes / SECTOR))
+    left[key] -= taken
+    return taken
+
+
 class _Caches:
     """Where requests are answered, from how far apart the same sectors are asked for."""
 
@@ -226,39 +297,40 @@ class _Caches:
         before: what earlier launches of the call have left in L2.
         """
         self.l1_cycles = self.l2_sectors = self.partial = self.dram_bytes = self.stored = 0.0
+        self._scattered = self._streamed = 0.0  # pieces of DRAM, in ns
         self._gpu = gpu
-        self._answers: dict[mc.Key, tuple[float, ...]] = {}  # see the end of this function
+        # By line and bytes of a lane, or 0 for all of the line: see the end of this function.
+        self._answers: dict[tuple[mc.Key, int], tuple[float, ...]] = {}
         l1 = max(
             gpu.l1_bytes - (launch.shared + RESERVED) * max(1, warps * WARP // launch.threads), 8192
         )
-        new = sum(it.first + it.earlier + sum(it.by_blocks) for it in launch.accesses)
-        of_block = SECTOR * new / launch.blocks
-        left = {}
+        # Room is given out by lines, of which some sectors may stay empty.
+        of_block = sum(_room(it) * _new(it) for it in launch.accesses) / launch.blocks
+        whole = _whole(launch)
+        left: dict[tuple[int, bool], float] = {}
         warps_at_once = warps
         missed = reads = 0.0
         warps = max(1.0, warps / _sharing(launch))
-        weighed: dict[mc.Key, list[tuple[float, tuple[float, float, float]]]] = {}
+        weighed: dict[tuple[mc.Key, int], list[tuple[float, tuple[float, float, float]]]] = {}
         for it in launch.accesses:
             if it.is_shared or not it.requests:
                 continue
             if it.key[2] != "read":
                 self.l1_cycles += gpu.store_cycles * it.lines
-                self._write(it)
+                self._write(it, whole, left)
                 continue
             data = it.asked / LINE if it.size >= 4 else it.requests
             self.l1_cycles += max(it.lines, min(data, 4 * it.requests))
             within = self._l1_hits(it, l1, warps)
             far, beyond = self._l2_hits(it, gpu, within, of_block, warps * busy)
-            room = left.setdefault(it.region, it.region_bytes / SECTOR)
-            first = min(it.first, room)
-            left[it.region] -= first
+            first = _take(left, it, it.first)
             again = it.first - first  # of a sample: of what others had asked for
             share = before.resident(it, gpu)
             resident = share * (first + it.earlier)
             gone = first + it.earlier - resident
             far += resident - it.earlier
             first = gone
-            kept = min(1.0, gpu.l2_bytes / it.region_bytes)
+            kept = _kept(it.pieces / max(_new(it), 1), whole, gpu)
             far += again * kept
             beyond += again * (1 - kept)
             missed += gone
@@ -267,9 +339,13 @@ class _Caches:
             asked = max(it.sectors, 1)
             self.l2_sectors += it.sectors - within
             # DRAM gives 64 bytes at once, the half of which nobody may want.
-            self.dram_bytes += 2 * SECTOR * (1 - alike) * (first + beyond)
+            fetched = 2 * SECTOR * (1 - alike) * (first + beyond)
+            self.dram_bytes += fetched
+            pieces = (first + beyond) * it.pieces / max(_new(it), 1)
+            self._scatter(pieces, fetched, gpu.scattered_reads_per_ns)
             parts = (far / asked, (first + beyond) / asked, max(it.lines / it.requests, 1.0))
-            weighed.setdefault(it.key, []).append((it.requests, parts))
+            for size in (0, it.size):
+                weighed.setdefault((it.key, size), []).append((it.requests, parts))
         self._local(launch, l1, warps_at_once)
         self._read = self.dram_bytes - self.stored
         displaced = self._written_before(before.displaced)
@@ -285,20 +361,25 @@ class _Caches:
             self._answers[key] = *mean, far, missed, len(alike)
 
     def _local(self, launch: Launch, l1: float, warps: float) -> None:
-        """Local memory, a line for each word of a warp: what L1 does not hold goes to L2.
+        """Local memory, a line for each word of a warp: stores, and what L1 lacks, go to L2.
 
-        A block's is the one's before it in its place, so that DRAM sees little of it.
+        A block's is the one's before it in its place, so that DRAM sees little of it. Between two
+        accesses to a word the warps have asked for all others of theirs, at most.
         """
-        lines = sum(
-            stretch.runs * it.share * it.bytes / 4
-            for stretch in (launch.code.stretches if launch.code else ())
-            for it in stretch.instructions
-            if it.opcode in ("LDL", "STL")
-        )
-        beyond = max(0.0, 1 - l1 / max(warps * WARP * launch.stack, 1))
-        self.l1_cycles += lines
-        self.l2_sectors += lines * beyond * LINE / SECTOR
+        lines = {
+            opcode: sum(
+                stretch.runs * it.share * it.bytes / 4
+                for stretch in (launch.code.stretches if launch.code else ())
+                for it in stretch.instructions
+                if it.opcode == opcode
+            )
+            for opcode in ("LDL", "STL")
+        }
         gpu = self._gpu
+        held = max(warps * WARP * launch.stack, 1)
+        beyond = 1 - min(1.0, max(0.0, math.log2(l1 / held)))
+        self.l1_cycles += lines["LDL"] + gpu.store_cycles * lines["STL"]
+        self.l2_sectors += (lines["LDL"] * beyond + lines["STL"]) * LINE / SECTOR
         self.local_cycles = beyond * gpu.l2_cycles + (1 - beyond) * gpu.l1_cycles
 
     def _written_before(self, displaced: float) -> float:
@@ -313,21 +394,34 @@ class _Caches:
         dirty = max(0.0, self._gpu.dirty_bytes - displaced)
         return min(self._gpu.dirty_share * moved, dirty) * (self._read - self.stored) / moved
 
-    def dram_seconds(self) -> float:
-        """DRAM is slowest where it reads as much as it writes, as a copy does."""
+    def dram_seconds(self) -> tuple[float, float]:
+        """For the bytes, and for rows that are opened for a few, more than those of a stream.
+
+        DRAM is slowest where it reads as much as it writes, as a copy does.
+        """
         moved = self._read + self.stored
         if not moved:
-            return 0.0
+            return 0.0, 0.0
         pure, mixed = self._gpu.dram_gb_per_s, self._gpu.copy_gb_per_s
         mix = 4 * self._read * self.stored / moved**2
-        return 1e-9 * self.dram_bytes * (1 / pure + mix * (1 / mixed - 1 / pure))
+        moving = 1e-9 * self.dram_bytes * (1 / pure + mix * (1 / mixed - 1 / pure))
+        return moving, 1e-9 * math.sqrt(max(0.0, self._scattered**2 - self._streamed**2))
 
-    def latency(self, key: mc.Key | None, together: int = 1) -> float:
-        """Cycles that a warp waits for the last of so many requests that are under way at once."""
+    def _scatter(self, pieces: float, size: float, per_ns: float) -> None:
+        streamed = size / PIECE
+        self._scattered += max(pieces, streamed) / per_ns
+        self._streamed += streamed / per_ns
+
+    def latency(self, key: mc.Key | None, together: int = 1, size: int = 0) -> float:
+        """Cycles that a warp waits for the last of so many requests that are under way at once.
+
+        size: bytes that a lane asks for, which tells tensors of one line apart.
+        """
         gpu = self._gpu
-        if key not in self._answers:
+        found = self._answers.get((key, size)) or self._answers.get((key, 0))
+        if not found:
             return gpu.l2_cycles
-        far, missed, lines, most_far, most_missed, regions = self._answers[key]
+        far, missed, lines, most_far, most_missed, regions = found
         if together > 1:
             far, missed = min(most_far, 1 - most_missed), most_missed
         further = together * lines - 1  # a cycle each, in L1
@@ -342,17 +436,26 @@ class _Caches:
         near = 1 - missed - far
         return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + further
 
-    def _write(self, it: Access) -> None:
-        if it.key[2] == "atomic":  # L2 takes turns, which are counted apart
-            self.l2_sectors += 4 * it.lines
-        else:
-            self.l2_sectors += it.sectors
-        whole = it.asked / SECTOR
-        if it.sectors > 1.01 * whole and it.key[2] != "atomic":
-            self.partial += it.sectors - whole
-        missing = max(0.0, 1 - it.asked / (SECTOR * it.written)) if it.written else 0.0
-        self.dram_bytes += SECTOR * it.written * (1 + missing)
-        self.stored += SECTOR * it.written
+    def _write(self, it: Access, whole: float, left: dict[tuple[int, bool], float]) -> None:
+        """whole: room in L2 of all that the launch touches. left: sectors not yet written."""
+        gpu = self._gpu
+        self.l2_sectors += it.sectors
+        asked = it.asked / SECTOR
+        if it.sectors > 1.01 * asked and it.key[2] != "atomic":
+            self.partial += it.lines * (1 - asked / it.sectors)
+        if not it.written:
+            return
+        first = _take(left, it, it.written)
+        again = it.written - first  # of a sample: what others had written before
+        gone = again * (1 - _kept(it.pieces / it.written, whole, gpu))
+        # What a sector lacks is read, once it leaves L2.
+        lacking = first * max(0.0, 1 - asked / it.written * (it.written - gone) / first)
+        lacking += gone * max(0.0, 1 - asked / it.written)
+        self.dram_bytes += SECTOR * (first + gone + lacking)
+        self.stored += SECTOR * (first + gone)
+        pieces = (first + gone) * min(1.0, it.pieces / it.written)
+        if lacking > 0.01 * (first + gone):
+            self._scatter(pieces, SECTOR * (first + gone), gpu.scattered_writes_per_ns)
 
     @staticmethod
     def _l1_hits(it: Access, l1: float, warps: int) -> float:
@@ -488,8 +591,13 @@ def _answer(
     caches: _Caches,
 ) -> None:
     """A warp waits for a load: those of the same line that are under way are answered with it."""
-    alike = [register for register, load in pending.items() if load.key == it.key]
-    cycles = caches.latency(it.key, len({id(pending[register]) for register in alike}))
+    alike = [
+        register
+        for register, load in pending.items()
+        if load.key == it.key and load.bytes == it.bytes
+    ]
+    together = len({id(pending[register]) for register in alike})
+    cycles = caches.latency(it.key, together, it.bytes)
     for register in alike:
         ready[register] = (ready[register][0] + cycles * pending.pop(register).share, GLOBAL)
 

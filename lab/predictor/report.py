@@ -20,6 +20,7 @@ NORMAL_90 = 1.645
 # the longest. Of the microbenchmarks, and of kernels that nobody fitted: docs/predict.md.
 SPREAD = {
     model.DRAM: 0.08,
+    model.SCATTERED: 0.3,
     model.BLOCKS: 0.06,
     model.L2: 0.30,
     model.L1: 0.2,
@@ -27,7 +28,8 @@ SPREAD = {
     model.CONFLICTS: 0.12,
     model.ISSUE: 0.22,
     model.LATENCY: 0.25,
-    model.ATOMICS: 0.6,
+    model.ATOMICS: 0.15,
+    model.ATOMICS_APART: 0.6,
     model.BARRIER: 0.2,
 }
 OF_OTHERS = 0.15
@@ -42,16 +44,18 @@ WITHOUT_CODE = (
 UNCOUNTED = 0.5, "how often loops without an access to memory run"
 ASYNCHRONOUS = 0.35, "how far asynchronous copies and tensor cores overlap"
 ENDED = 1.0, "what blocks do after what lab.check finds there, where they end"
-HOST = 0.5, "how long the host takes to go on after it has waited for the GPU"
+HOST = 1.0, "how long the host takes to go on after it has waited for the GPU"
 NOT_MEASURED = 0.15, "the GPU's own microbenchmarks: its constants are published figures"
 
 WHY = {
     model.DRAM: "it moves {dram} of DRAM, at {rate:.0f} GB/s",
+    model.SCATTERED: "it asks for a few bytes of each row of DRAM",
     model.L2: "its requests move {l2} between L2 and the multiprocessors",
     model.L1: "its warps' requests touch many lines of 128 bytes each: uncoalesced accesses",
     model.SHARED: "its requests to shared memory take that many passes",
     model.CONFLICTS: "lanes of a warp wait for each other at banks of shared memory",
-    model.ATOMICS: "atomics wait for each other at one line of memory",
+    model.ATOMICS: "atomics wait for each other at few lines of memory",
+    model.ATOMICS_APART: "atomics wait for each other where their lines share a slice of L2",
     model.LATENCY: "its warps wait, {in_flight} in flight on the whole GPU: {wait}",
     model.ISSUE: "it executes {instructions:.3g} instructions of warps",
     model.BARRIER: "its warps meet at barriers",

@@ -137,7 +137,8 @@ class Report {
                 {"requests", it.requests}, {"asked", it.asked},     {"sectors", it.sectors},
                 {"lines", it.lines},       {"passes", it.passes},   {"smooth", it.smooth},
                 {"earlier", it.earlier},   {"first", it.first},     {"written", it.written},
-                {"pairs", it.pairs},       {"to_warp", it.to_warp}, {"left_out", it.left_out}};
+                {"pairs", it.pairs},       {"to_warp", it.to_warp}, {"left_out", it.left_out},
+                {"touched", it.touched},   {"pieces", it.pieces}};
             for (auto [name, count] : counts)
                 out += text(", \"%s\": %llu", name, (unsigned long long)count);
             return out + ", \"in_block\": " + numbers(it.in_block) +

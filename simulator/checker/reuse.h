@@ -25,6 +25,8 @@ struct Reuse {
     uint64_t pairs = 0;    // of the latter, those whose other half of 64 bytes the block has, too
     uint64_t to_warp = 0;  // read sectors that were new to the warp, be they of another warp or not
     uint64_t written = 0;  // sectors that the launch had not written before
+    uint64_t touched = 0;  // sectors of each request, each once, however often lanes change it
+    uint64_t pieces = 0;   // of 256 bytes of memory, of which the block had asked for no sector
 };
 
 class Reuses {
@@ -53,9 +55,11 @@ class Reuses {
         uintptr_t line = 0;
         uint32_t lines = 0;
         visit_sectors([&](uintptr_t sector) {
+            to.touched++;
+            Entry& entry = at(sector);
+            if (!lines || sector / 8 != line / 2) to.pieces += is_new_piece(sector, block);
             lines += sector / 4 != line;
             line = sector / 4;
-            Entry& entry = at(sector);
             const uint32_t me = 1u << warp % 32;
             if (entry.block != block) entry.warps = 0;
             if (only_reads(kind)) {
@@ -120,6 +124,11 @@ class Reuses {
     bool has(uintptr_t sector, uint32_t block) {
         const Entry& found = place_of(sector);
         return found.sector && found.block == block;
+    }
+    bool is_new_piece(uintptr_t sector, uint32_t block) {
+        for (uintptr_t other = 0; other < 8; other++)
+            if (has(sector ^ other, block)) return false;
+        return true;
     }
     void grow() {
         std::vector<Entry> before(std::max<size_t>(1 << 14, 2 * table.size()));

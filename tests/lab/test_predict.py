@@ -19,6 +19,7 @@ from lab.predictor import calibration, machine_code, measuring, model
 from lab.predictor.measuring import Run
 
 SOURCE = """
+#include <stdint.h>
 __global__ void copy(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i];
@@ -114,6 +115,19 @@ extern "C" void asks_beside(const float* x, float* y, int n) {
     moves<<<n / 256, 256>>>(x, y, n);
     cudaEventSynchronize(done);
     cudaDeviceSynchronize();
+}
+__global__ void histogram(const int* in, int* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(&bins[in[i] & 255], 1);
+}
+__global__ void to_one(int* y) { atomicAdd(y, threadIdx.x); }
+__global__ void strided(const float* x, float* y, int n, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, rows = n / stride;
+    if (i < n) y[i % rows * stride + i / rows] = 2 * x[i % rows * stride + i / rows];
+}
+__global__ void every(const float* x, float* y, int64_t n, int words) {
+    const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+    if (i < n && x[i * words] == 12345.678f) y[0] = 1;
 }
 extern "C" void persistent(float* y, int n) {
     int multiprocessors;
@@ -337,6 +351,46 @@ def test_machine_code_is_of_the_type_that_ran(kernel, name, dtype):
     assert {it.bytes for it in loads} == {dtype.itemsize}
 
 
+def test_atomics_of_lanes_are_turns_of_sectors(kernel):
+    """Of random bins on an H200 1.05 million take 275 us: docs/predict_kernels.csv."""
+    n, h200 = 1 << 20, gpu.load("H200")
+    letters = torch.randint(1 << 16, (n,), dtype=torch.int32)
+    bins = torch.zeros(256, dtype=torch.int32)
+    counted = lab.predict(kernel.histogram[n // 256, 256], letters, bins, n)
+    assert counted.longest.main == model.ATOMICS
+    assert counted.seconds == pytest.approx(275.4 * US, rel=0.3)
+    (launch,) = lab.predict(kernel.to_one[64, 256], bins, compile=False).counts.launches
+    near, far = model._atomics(launch, h200)
+    assert (near, far) == pytest.approx((1e-9 * h200.atomic_ns * 64 * 256, 0), rel=0.05)
+
+
+@pytest.mark.parametrize(("n", "times"), [(1 << 20, 1), (N, 8)])
+def test_parts_of_sectors_are_written_once_where_l2_holds_them(kernel, x, n, times):
+    """Each sector is written by eight warps, far from each other in time."""
+    y = torch.zeros(n)
+    (terms,) = lab.predict(kernel.strided[n // 256, 256], x, y, n, 8).launches
+    once = 4 * n  # bytes of y
+    assert terms.dram_bytes >= 2 * once
+    if times == 1:
+        assert terms.dram_bytes < 2.2 * once
+    else:  # all of it is read and written anew each time, and read before it is written
+        assert terms.dram_bytes == pytest.approx(3 * times * once, rel=0.1)
+
+
+def test_rows_of_dram_are_opened_for_few_bytes(kernel, x):
+    """Lanes 64 words apart take longer for their sectors than a stream of as many bytes."""
+    n = 1 << 22
+    terms = []
+    for words in (1, 64):
+        big = torch.zeros(words * n)
+        call = kernel.every[n // 256, 256]
+        (found,) = lab.predict(lambda call=call, x=big, w=words: call(x, x, n, w)).launches
+        terms.append(found)
+    near, apart = terms
+    assert near.alone[model.SCATTERED] < 0.4 * near.alone[model.DRAM]
+    assert apart.alone[model.SCATTERED] > apart.alone[model.DRAM]
+
+
 @needs_nvcc
 def test_local_memory_beyond_l1_goes_to_l2(kernel, x):
     y = torch.empty(N)
@@ -374,6 +428,18 @@ def test_lines_that_did_not_run_are_not_executed():
     other = {("k.cu", 3, "read", "global"): (16.0, 4), ("k.cu", 1, "read", "global"): (16.0, 4)}
     machine_code.count(unknown, other, 8, 0, 0)
     assert unknown.stretches[1].runs, "line 3 may be what the machine code calls line 2"
+
+
+def test_a_load_that_no_predicate_lets_run_is_not_waited_for():
+    found = [
+        machine_code._parsed("LDG.E R2, desc[UR4][R4.64]", None),
+        machine_code._parsed("@P0 LDG.E R3, desc[UR4][R6.64]", None),
+    ]
+    for line, it in zip((1, 2), found, strict=True):
+        it.key = ("k.cu", line, "read", "global")
+    code = machine_code.Code([machine_code.Stretch(found)])
+    machine_code.count(code, {("k.cu", 1, "read", "global"): (8.0, 4)}, 8, 0, 0)
+    assert [it.share for it in found] == [1, 0]
 
 
 def test_without_machine_code_the_interval_is_wider(calls, predictions):
