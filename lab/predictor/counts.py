@@ -136,7 +136,7 @@ def counts(
 
 
 def _floor(launches: list[Launch], report: Report) -> int:
-    """Bytes of the tensors that the call reads and writes, each once."""
+    """Bytes that the call reads and writes of tensors that outlive it, each once."""
     regions: dict[tuple[int, bool], float] = {}
     for launch in launches:
         for it in launch.accesses:
@@ -150,7 +150,9 @@ def _floor(launches: list[Launch], report: Report) -> int:
         for index, region in enumerate(report._data["regions"])
         if region["name"] or TYPES[region["type"]] == "given"
     }
-    return int(sum(size for (index, _), size in regions.items() if index in counted))
+    moved = {key: size for key, size in regions.items() if key[0] in counted}
+    # A call that makes all of its tensors itself keeps none: then all of them count.
+    return int(sum((moved or regions).values()))
 
 
 def _launch(it: dict[str, Any], report: Report) -> Launch:

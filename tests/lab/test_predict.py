@@ -329,6 +329,14 @@ def test_tensors_of_an_object_that_a_call_captures_are_known(kernel):
     assert prediction.counts.bytes == 8 * n
 
 
+def test_tensors_that_a_call_makes_itself_count_where_there_are_no_others(kernel):
+    n = 1 << 12
+    prediction = lab.predict(
+        lambda: kernel.copy[n // 256, 256](torch.zeros(n), torch.zeros(n), n), compile=False
+    )
+    assert prediction.counts.bytes == 8 * n
+
+
 def test_a_call_whose_blocks_end_at_an_error_is_to_be_measured(kernel):
     n = 1 << 12
     x, y = torch.zeros(n), torch.zeros(n // 2)
@@ -365,9 +373,9 @@ def test_atomics_of_lanes_are_turns_of_sectors(kernel):
 
 
 @pytest.mark.parametrize(("n", "times"), [(1 << 20, 1), (N, 8)])
-def test_parts_of_sectors_are_written_once_where_l2_holds_them(kernel, x, n, times):
+def test_parts_of_sectors_are_written_once_where_l2_holds_them(kernel, n, times):
     """Each sector is written by eight warps, far from each other in time."""
-    y = torch.zeros(n)
+    x, y = torch.zeros(n), torch.zeros(n)
     (terms,) = lab.predict(kernel.strided[n // 256, 256], x, y, n, 8).launches
     once = 4 * n  # bytes of y
     assert terms.dram_bytes >= 2 * once
