@@ -21,7 +21,6 @@ from jit_cases import (
     load,
     output_of,
     results_of,
-    write,
 )
 
 import jitload
@@ -68,14 +67,6 @@ def test_a_read_only_cache_folder_is_read_and_a_temporary_one_written(ordinary, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Cache.here() == cache, "said once"
-    shutil.rmtree(cache.own)
-
-
-def test_a_cache_folder_that_cannot_be_made_is_told_with_the_reason(tmp_path, monkeypatch):
-    write("file", "")
-    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "file/cache"))
-    with pytest.warns(RuntimeWarning, match=r"file/cache cannot be used \(Not a directory\)"):
-        cache = Cache.here()
     shutil.rmtree(cache.own)
 
 
@@ -313,14 +304,6 @@ def test_without_locks_nobody_is_noted_and_prune_removes_what_is_there(own, monk
     commands.prune(gigabytes=0)
     assert not list(own.glob("lockless_*"))
     assert load("lockless.cu").answer() == 5
-
-
-def test_prune_keeps_what_was_used_last(tmp_path):
-    for number in (2, 0, 1):
-        manifest = write(tmp_path / f"build_{number}/build.json", "x" * 100_000)
-        os.utime(manifest, (time.time() + 10 * (number - 3),) * 2)
-    Cache(tmp_path).prune(gigabytes=250e-6, days=1)
-    assert sorted(path.name for path in tmp_path.glob("build_*")) == ["build_1", "build_2"]
 
 
 def test_prune_forgets_the_processes_that_have_ended(own):
