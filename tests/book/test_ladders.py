@@ -103,6 +103,17 @@ def test_norms_of_a_sum(cols):
         call(*given, ROWS, cols - 8, 1e-5)
 
 
+@pytest.mark.parametrize("blocks", [1, 5, ROWS + 3])
+def test_backward_of_the_norm_of_a_sum(blocks):
+    (g, gs, s), weight = draw(3, ROWS, 64), draw(64)
+    dx, partial = torch.full_like(s, torch.nan), torch.full((blocks, 64), torch.nan, device=DEVICE)
+    rstd = (s.square().mean(-1) + 1e-6).rsqrt()
+    lab.ladder("08_backward").fused(g, gs, s, weight, rstd, dx, partial, ROWS, blocks)
+    leaves = s.double().requires_grad_(), weight.double().requires_grad_()
+    truths = torch.autograd.grad(reference.rms_norm(*leaves), leaves, g.double())
+    assert_near([dx, partial.sum(0)], [truths[0] + gs, truths[1]])
+
+
 @pytest.mark.parametrize("cols", [4, 60, 128, 1000])
 def test_cross_entropy(cols):
     x, loss = 5 * draw(ROWS, cols), draw(ROWS)
