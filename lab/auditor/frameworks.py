@@ -9,6 +9,9 @@ import logging
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -237,60 +240,77 @@ def settings(subject: Subject) -> str:
     return ""
 
 
-_SETTINGS = {
-    "torch.is_grad_enabled()": torch.is_grad_enabled,
-    "torch.get_default_dtype()": torch.get_default_dtype,
-    "torch.get_num_threads()": torch.get_num_threads,
-    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
-    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
-    "torch.is_autocast_enabled()": lambda: torch.is_autocast_enabled("cpu"),
-    "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
-    "torch.cuda.current_device()": lambda: (
-        torch.cuda.is_initialized() and torch.cuda.current_device()
+# By name: how each setting is read, and how it is set.
+_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "torch.is_grad_enabled()": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch.get_default_dtype()": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch.get_num_threads()": (torch.get_num_threads, torch.set_num_threads),
+    "torch.get_deterministic_debug_mode()": (
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
     ),
-    "torch.cuda.current_stream()": lambda: (
-        torch.cuda.is_initialized() and torch.cuda.current_stream()
+    "torch.get_float32_matmul_precision()": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
     ),
-    "the random numbers that follow": lambda: _bytes(torch.random.get_rng_state()),
-    "the GPU's random numbers that follow": lambda: (
-        torch.cuda.is_initialized() and _bytes(torch.cuda.get_rng_state())
+    "torch.is_autocast_enabled()": (
+        partial(torch.is_autocast_enabled, "cpu"),
+        partial(torch.set_autocast_enabled, "cpu"),
     ),
+    "torch.backends.cudnn.benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        partial(setattr, torch.backends.cudnn, "benchmark"),
+    ),
+    "the random numbers that follow": (torch.random.get_rng_state, torch.random.set_rng_state),
+}
+# Those of a GPU that the process has used. The device comes first: a stream belongs to one.
+_GPU_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "torch.cuda.current_device()": (torch.cuda.current_device, torch.cuda.set_device),
+    "torch.cuda.current_stream()": (torch.cuda.current_stream, torch.cuda.set_stream),
+    "the GPU's random numbers that follow": (torch.cuda.get_rng_state, torch.cuda.set_rng_state),
 }
 
 
-def _bytes(state: Tensor) -> bytes:
-    return state.numpy().tobytes()
+def _settings() -> dict[str, Any]:
+    """What each setting is now."""
+    used = _SETTINGS | (_GPU_SETTINGS if torch.cuda.is_initialized() else {})
+    return {name: now() for name, (now, _) in used.items()}
+
+
+def _changed_since(before: dict[str, Any]) -> set[str]:
+    now = _settings()
+    return {name for name, value in before.items() if not _same(now[name], value)}
+
+
+def _same(a: object, b: object) -> bool:
+    return torch.equal(a, b) if isinstance(a, Tensor) else a == b
 
 
 def _changed_by(function: object, subject: Subject, call: Call) -> set[str]:
     """The settings that a call, and its backward pass, leaves changed."""
-    before = {name: now() for name, now in _SETTINGS.items()}
+    before = _settings()
     call.cloned().run(function)
-    found = {name for name, now in _SETTINGS.items() if now() != before[name]}
+    found = _changed_since(before)
     torch.set_grad_enabled(True)
     if subject.has_gradient:
         grads = subject.arriving(call)
-        before = {name: now() for name, now in _SETTINGS.items()}
+        before = _settings()
         with contextlib.suppress(NoGradient):
             with_gradients(function, call.cloned(), grads)
-        found |= {name for name, now in _SETTINGS.items() if now() != before[name]}
+        found |= _changed_since(before)
     return found
 
 
 @contextlib.contextmanager
 def _settings_back():
-    """Leaves the settings that an op may change as they were."""
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    precision = torch.get_float32_matmul_precision()
-    deterministic = torch.are_deterministic_algorithms_enabled()
+    """Leaves every setting that an op may change as it was."""
+    before = _settings()
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
-            yield
+        yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic)
+        changed = _changed_since(before)
+        for name in filter(changed.__contains__, before):
+            (_SETTINGS | _GPU_SETTINGS)[name][1](before[name])
 
 
 def modes(subject: Subject) -> str:

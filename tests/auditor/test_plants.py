@@ -12,6 +12,7 @@ from planted_op import IN_KERNELS, Op, kernels, reference
 from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
 
 import lab
+from lab.auditor import frameworks
 from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE
 
@@ -108,6 +109,36 @@ def test_an_op_that_refuses_the_example_is_not_ok():
     report = lab.audit(refusing, torch.ones(3), reference=torch.relu, isolated=False)
     assert not report.ok
     assert "it refuses the example: ValueError: x is on the CPU" in report.row("error").message
+
+
+# What changes each setting that the audit looks at.
+CHANGES = {
+    "torch.is_grad_enabled()": lambda: torch.set_grad_enabled(False),
+    "torch.get_default_dtype()": lambda: torch.set_default_dtype(torch.float64),
+    "torch.get_num_threads()": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "torch.get_deterministic_debug_mode()": lambda: torch.set_deterministic_debug_mode("warn"),
+    "torch.get_float32_matmul_precision()": lambda: torch.set_float32_matmul_precision("medium"),
+    "torch.is_autocast_enabled()": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch.backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "the random numbers that follow": lambda: torch.rand(1),
+}
+
+
+@pytest.mark.parametrize("name", frameworks._SETTINGS)
+def test_a_setting_that_a_call_changes_is_named_and_put_back(name):
+    """An audit may run in the process that asked for it."""
+    before = frameworks._settings()
+
+    def changing(x: torch.Tensor) -> torch.Tensor:
+        CHANGES[name]()
+        return x * 2
+
+    report = audited(changing, ["settings"], torch.ones(3, 4), reference=_twice)
+    left = frameworks._changed_since(before)
+    for it in left:  # the other tests are not to suffer from it
+        frameworks._SETTINGS[it][1](before[it])
+    assert report.row("settings").message == f"a call changes {name}"
+    assert not left
 
 
 # ---- ops of torch.library
