@@ -1,7 +1,7 @@
 """A judge for kernels that somebody else wrote, and that may cheat: `python -m lab judge`.
 
 task        what is wanted: a reference, shapes in letters, a floor of bytes
-gate        what a source and its library may not contain
+gate        what a source may not contain, and gate_library its library
 sandbox     a process without network and files, with limits of time and memory
 runner      the side that runs the submission; it knows neither truth nor seed
 run         `judge`: one submission

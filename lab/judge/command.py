@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("task", help="an op of reference.py, or a file with one @op")
     parser.add_argument("files", nargs="*", metavar="FILE.cu")
     parser.add_argument("--signature", action="store_true", help="print what a file has to define")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="of all that is drawn; a fresh one by default")
     parser.add_argument("--cases", type=int, default=CASES, help="calls for each file")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that one call may take")
     parser.add_argument("--memory", type=int, default=MEMORY >> 20, help="MiB for each process")
@@ -57,18 +58,20 @@ def main(words: list[str]) -> int:
         )
         return OK
 
+    seed = secrets.randbelow(1 << 31) if given.seed is None else given.seed
+
     def one(file: str) -> Verdict:
         try:
             return judge(
                 *(task, file),
-                seed=given.seed,
+                seed=seed,
                 cases=given.cases,
                 seconds=given.seconds,
                 memory=given.memory << 20,
             )
         except Exception as error:  # of the judge: the others get their verdicts all the same
             traceback.print_exc()
-            told = Verdict(task.op.name, Path(file).name, given.seed, verdict="failed", stage="-")
+            told = Verdict(task.op.name, Path(file).name, seed, verdict="failed", stage="-")
             told.findings = [
                 {"stage": "-", "kind": "judge failed", "line": 0, "message": str(error)}
             ]
@@ -82,6 +85,7 @@ def main(words: list[str]) -> int:
         print("\n".join(map(str, verdicts)))
         if len(verdicts) > 1:
             print(_table(verdicts))
+        print(f"--seed {seed} draws the same again")
         if missing := Sandbox.here().missing:
             print(f"not enforced here: {'; '.join(missing)}")
     if any(it.verdict == "failed" for it in verdicts):

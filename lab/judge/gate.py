@@ -1,4 +1,4 @@
-"""What a submission's source and library may not contain.
+"""What a submission's source may not contain; lab.judge.gate_library has its library.
 
 The process that runs it has neither the truth nor a clock that counts, and no network or files: the
 gate says early, and with a line, what would be tried there.
@@ -7,8 +7,7 @@ gate says early, and with a line, what would be tried there.
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
+from bisect import bisect_right
 
 import jitload
 
@@ -27,7 +26,7 @@ _HEADERS_OF_TENSORS = re.compile(
 )
 # By kind: names that a kernel may have for something else, and count where they are called; names
 # that nobody has, and count where they stand; why.
-_CALLS = {
+CALLS = {
     "processes": (
         "system clone",
         "popen fork vfork posix_spawn syscall execl execle execlp execv execve execvp execvpe",
@@ -36,14 +35,17 @@ _CALLS = {
     "libraries": ("", "dlopen dlsym dladdr dl_iterate_phdr", "it looks into libraries"),
     "files": (
         "open read write connect send recv",
-        "openat fopen freopen pread pwrite mmap mprotect munmap ptrace socket process_vm_readv"
-        " process_vm_writev dup2 dup3 pipe2 fcntl fileno fdopen",
+        "openat fopen freopen pread pwrite mmap mprotect munmap mremap madvise ptrace socket"
+        " process_vm_readv process_vm_writev dup2 dup3 pipe2 fcntl fileno fdopen dprintf vdprintf"
+        " readv writev preadv pwritev sendto sendmsg sendfile recvfrom recvmsg splice vmsplice"
+        " memfd_create shm_open shmget shmat",
         "it reaches for files, memory or network",
     ),
     "clocks": (
         "clock time sleep",
-        "clock_gettime gettimeofday usleep nanosleep clock64 rdtsc __rdtsc __rdtscp _rdtsc"
-        " __builtin_ia32_rdtsc __nanosleep __globaltimer",
+        "clock_gettime gettimeofday usleep nanosleep clock64 rdtsc __rdtsc __rdtscp _rdtsc _rdpmc"
+        " __builtin_ia32_rdtsc __builtin_ia32_rdtscp __builtin_ia32_rdpmc __nanosleep"
+        " __globaltimer",
         "it asks for the time: a submission may not tell rounds apart",
     ),
     "process control": (
@@ -54,7 +56,10 @@ _CALLS = {
     "environment": ("", "getenv setenv putenv secure_getenv", "it reads the environment"),
 }
 _NAMES = {
-    "attributes": (r"__attribute__|\[\[\s*gnu\s*::|__declspec", "it may run code when loaded"),
+    "attributes": (
+        r"\b__attribute(?:__)?\b|\[\s*\[[^\]]*\bgnu\b|\b__declspec\b",
+        "it may run code when loaded",
+    ),
     "clocks": (r"\bstd\s*::\s*chrono\b|%globaltimer|%clock", "it asks for the time"),
     "streams": (
         r"\bcudaEvent\w*|\bcudaStreamCreate\w*|\bcudaLaunchHostFunc\b|\bcudaStreamAddCallback\b"
@@ -71,19 +76,23 @@ _NAMES = {
         r"\bstd\s*::\s*(?:thread|jthread|async|filesystem|[io]?fstream|atexit)\b|\bpthread_\w+",
         "it steers the process",
     ),
-    "environment": (r"\benviron\b", "it reads the environment"),
+    "environment": (
+        r"\b_{0,2}environ\b|\bprogram_invocation_\w+|\b__progname\w*|\b__libc_arg[cv]\b|\b_dl_\w+",
+        "it reads the environment",
+    ),
     "libraries": (
         r"\bcuda?Get(?:DriverEntryPoint|ProcAddress|ExportTable|FuncBySymbol)\w*"
         r"|\bcu(?:da)?(?:Module|Library)(?:Load|Get)\w*",
         "it looks into libraries",
     ),
     "checker": (
-        r"\b(?:SIMULATOR|PLAYGROUND)\w*|\b__SANITIZE_\w+|\b__has_feature\b"
-        r"|\b__(?:TIME|DATE|TIMESTAMP)__",
-        "it tells one build from another, as the checker's",
+        r"\b\w*(?i:simulator|playground)\w*|\b__SANITIZE_\w+|\b__has_(?:feature|include|embed)\w*"
+        r"|\b__(?:TIME|DATE|TIMESTAMP)__|\b__(?:tsan|asan|ubsan|sanitizer|wrap|real|cxa)_\w+",
+        "it tells one build from another, as the checker's, or takes its place",
     ),
     "memory of the process": (
-        r"\b_IO_list_all\b|\b__builtin_(?:frame|return)_address\b|/proc/",
+        r"\b_IO_list_all\b|/proc/|\b__builtin_(?:(?:frame|return)_address|thread_pointer|dwarf_cfa"
+        r"|apply\w*|longjmp|setjmp|unwind_init|eh_return|\w*init_trampoline)\b",
         "it looks for memory that it was not given",
     ),
     "PyTorch": (
@@ -92,14 +101,27 @@ _NAMES = {
         r"|\baoti_torch(?!_get_current_cuda_stream\b)\w+",
         "a submission is CUDA C++ alone; an op of it has tensors, and no other ops",
     ),
+    "names": (
+        r"%:|<:(?!:)|\?\?[=/'()!<>-]|\bnamespace\s+(?:at|c10|caffe2|std|torch)\b",
+        "it writes, or defines, names that are not its own",
+    ),
+    "state": (r"\b(?:thread_local|__thread)\b", "kept from call to call"),
+    "dice": (
+        r"\b(?:_|__builtin_ia32_)rd(?:rand|seed)\w*",
+        "it draws numbers that no seed decides",
+    ),
+    "floating point": (
+        r"\b(?:_mm_setcsr|__builtin_ia32_ldmxcsr|fesetround|fesetenv|feenableexcept)\b",
+        "it changes how the process computes",
+    ),
     "directives": (
-        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed|line\b|\d)|\.incbin"
+        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed|import|line\b|\d)|\.incbin"
         r"|\b_Pragma\b",
         "it reads or loads something, or names other lines than its own",
     ),
 }
 # The rule "PyTorch" for an op that takes at::Tensor: these names call no op.
-_WITH_TENSORS = (
+WITH_TENSORS = (
     r"\bPy[A-Z_]\w+|\bpybind11\b|\btorch_call_\w+|\baoti_torch\w+|\b(?:at|c10|torch)\s*::\s*(?!(?:"
     r"Tensor|TensorBase|TensorOptions|Library|Half|BFloat16|ScalarType|DeviceType|Device|k[A-Z]\w*"
     r"|ArrayRef|IntArrayRef|optional|nullopt|MemoryFormat|RestrictPtrTraits|PackedTensorAccessor\w*"
@@ -110,11 +132,11 @@ _WITH_TENSORS = (
 )
 _RULES = [
     (rf"\b(?:{'|'.join(called.split())})\s*\(", kind, why)
-    for kind, (called, _, why) in _CALLS.items()
+    for kind, (called, _, why) in CALLS.items()
     if called
 ]
 _RULES += [
-    (rf"\b(?:{'|'.join(named.split())})\b", kind, why) for kind, (_, named, why) in _CALLS.items()
+    (rf"\b(?:{'|'.join(named.split())})\b", kind, why) for kind, (_, named, why) in CALLS.items()
 ]
 _RULES += [(pattern, kind, why) for kind, (pattern, why) in _NAMES.items()]
 _STATIC = re.compile(
@@ -125,51 +147,22 @@ _STATIC = re.compile(
     re.M,
 )
 _NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace\b[\w\s:]*$")
+_KEPT = "kept from call to call"
 _DECLARES = re.compile(
     r"(?:using|typedef|namespace|template|struct|class|enum|extern|static_assert)\b"
 )
-_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b[\s\w]*\(")
+_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b([\s\w]*\(|)")
+_LITERAL = re.compile(r'R"([^\s()\\]{0,16})\((?P<raw>.*?)\)\1"|"(?P<text>(?:\\.|[^"\\])*)"', re.S)
 # Of PTX nothing looks so: instructions, registers, numbers and bytes of a processor.
 _X86 = re.compile(
-    r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|jmp|push|pop|lea)\b|\$(?:0x)?\d+"
+    r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|j\w+|push|pop|lea)\b|\$(?:0x)?\d+"
     r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
-    r"|\.(?:byte|word|short|int|long|quad|octa|asci[iz]|string|section|globl|text|data)\b"
 )
-# C++'s and PyTorch's own headers wait by system calls, tell the time, and end a process by abort().
-_OF_THE_SYSTEM = [
-    name
-    for called, named, _ in _CALLS.values()
-    for name in f"{called} {named}".split()
-    if name not in ("syscall", "time", "abort")
-]
-# What an op has no use for. PyTorch's headers bring in much of the C++ library, which may be linked
-# into it, so that what it needs cannot be listed; but PyTorch's own ops are none of it.
-_NOT_OF_OPS = re.compile(
-    r"^((aoti_)?torch_(call_\w+|\w*(aten_|cpu_|dispatcher|cuda_(?!stream)|get_current_\w*handle)\w*)"
-    r"|Py[A-Z_]\w*|(at|c10|torch)::.*|std::(thread|basic_\w?fstream|chrono|filesystem)\b.*"
-    rf"|(__wrap_)?({'|'.join(_OF_THE_SYSTEM)}|pipe))$"
+# And PTX looks so: mov.u32, @p bra, .reg .pred p; what goes on in another line has operands first.
+_PTX = re.compile(
+    r"(?:[\w$]+:(?!:)\s*)?(?:@\s*!?\s*[%\w\[\]]+\s+)?(?:\.(?:reg|pragma)\b[^:]*"
+    r"|(?:bra|ret|exit|trap)\b[^:]*|[a-ik-z]\w*\.(?:[^:]|::)*|[%,|+\[)\d-](?:[^:]|::)*)?"
 )
-# What a library of kernels needs from elsewhere.
-_IMPORTS = re.compile(
-    r"^(simulator::.*|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)|__gmon_start__"
-    r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|__stack_chk_fail"
-    r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|printf|memcpy|memset|memmove|calloc)"
-    r"|__(add|sub|mul|div|trunc|extend|float|fix)\w+[fi]\w*|__gxx_personality_v0|_Unwind_Resume"
-    r"|std::__throw_\w+\(.*|std::terminate\(\)"
-    r"|(f?abs|a?(sin|cos|tan)h?|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|r?hypot"
-    r"|erf|erfc|[lt]gamma|floor|ceil|round|trunc|l?l?rint|nearbyint|l?l?round|fmod|remainder|fma|fmin"
-    r"|fmax|fdim|ldexp|frexp|modf|copysign|scalbn?|logb|ilogb|nextafter|sincos|j[01n]|y[01n]|nan)[fl]?)$"
-)
-
-
-# What an op that takes at::Tensor needs of PyTorch: tensors, registration, errors. Whatever
-# computes is an at::_ops, or found by the dispatcher.
-_OF_TENSORS = re.compile(
-    r"(at::(TensorBase::|_ops::empty(_memory_format|_like)::|cuda::get(Current)?DeviceProperties)"
-    r"|c10::(?!Dispatcher|\w*OperatorHandle|impl::OperatorEntry)"
-    r"|torch::(Library::|CppFunction::|jit::parse|headeronly::|detail::)|caffe2::TypeMeta::).*"
-)
-_OF_PYTORCH = re.compile(r"(?:^|[\s*&])((?:at|c10|torch|caffe2)::[^(]*)")
 _OP = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\s*\(")
 _TAKES_TENSORS = re.compile(r"\bTORCH_LIBRARY\s*\(")
 
@@ -184,62 +177,46 @@ def takes_tensors(text: str) -> bool:
     return bool(_TAKES_TENSORS.search(jitload.blank(text)))
 
 
-def source(path: Path) -> list[dict]:
+def source(text: str) -> list[dict]:
     """Findings, each with its kind, line and message."""
-    text = path.read_text(errors="replace")
-    joined = re.sub(r"\\\r?\n", "  ", text)  # a name may not hide behind a continued line
-    code = jitload.without_comments(text)
+    joined, cuts = _joined(text)
+    code = jitload.without_comments(joined)
     blank = jitload.blank(code)
     tensors = takes_tensors(text)
     found = []
+
+    def finding(kind: str, at: int, message: str) -> dict:
+        line = joined.count("\n", 0, at) + bisect_right(cuts, at) + 1
+        return {"stage": "gate", "kind": kind, "line": line, "message": message}
+
     for pattern, kind, why in _RULES:
         if tensors and kind == "PyTorch":
-            pattern, why = _WITH_TENSORS
+            pattern, why = WITH_TENSORS
         whole = code if kind in ("clocks", "directives", "memory of the process") else blank
         for hit in re.finditer(pattern, whole, re.M):
-            if _is_own(hit[0], blank):
-                continue
-            found.append(_finding(kind, text, hit.start(), f"{hit[0].strip()}: {why}"))
-        whole = jitload.blank(joined)
-        hits = (it for it in re.finditer(pattern, whole, re.M) if not _is_own(it[0], whole))
-        if not any(it["kind"] == kind for it in found) and any(hits):
-            found.append(_finding(kind, text, 0, f"{why}, behind a continued line"))
+            if not _is_own(hit[0], blank):
+                found.append(finding(kind, hit.start(), f"{hit[0].strip()}: {why}"))
     for hit in re.finditer(r"^\s*#\s*include\s*(?:[<\"]([^>\"]*)[>\"])?(.*)$", code, re.M):
         known = hit[1] is not None and (
             HEADERS.match(hit[1]) or (tensors and _HEADERS_OF_TENSORS.match(hit[1]))
         )
         if not known:
             what = hit[1] if hit[1] is not None else hit[2].strip()
-            found.append(
-                _finding(
-                    "headers",
-                    text,
-                    hit.start(),
-                    f"#include of {what}: not among those that a kernel needs"
-                    + ("; torch/library.h has what an op needs" if "torch/" in what else ""),
-                )
-            )
+            more = "; torch/library.h has what an op needs" if "torch/" in what else ""
+            message = f"#include of {what}: not among those that a kernel needs{more}"
+            found.append(finding("headers", hit.start(), message))
     if hit := re.search(r"##|%:%:", blank):
-        found.append(_finding("names", text, hit.start(), "## makes names that cannot be read"))
+        found.append(finding("names", hit.start(), "## makes names that cannot be read"))
     for hit in _ASM.finditer(blank):
-        if x86 := _X86.search(code[hit.end() : jitload.closing(blank, hit.end() - 1)]):
-            found.append(
-                _finding("assembly", text, hit.start(), f"assembly for the host: {x86[0]}")
-            )
+        if why := _assembly(code, blank, hit):
+            found.append(finding("assembly", hit.start(), why))
     if hit := re.search(r"\)\s*(?:asm|__asm__|__asm)\s*\(", blank):
-        found.append(_finding("names", text, hit.start(), "a function by another one's name"))
+        found.append(finding("names", hit.start(), "a function by another one's name"))
     for hit in _STATIC.finditer(blank):
         if _is_fixed(hit[0].partition("=")[0]):
             continue
-        found.append(
-            _finding(
-                "state",
-                text,
-                hit.end() - 1,
-                f"{' '.join(hit[0].split())[:60]}: kept from call to call",
-            )
-        )
-    found += _globals(text, blank)
+        found.append(finding("state", hit.end() - 1, f"{' '.join(hit[0].split())[:60]}: {_KEPT}"))
+    found += [finding("state", at, f"{words[:60]}: {_KEPT}") for words, at in _globals(blank)]
     return sorted(found, key=lambda it: it["line"])
 
 
@@ -250,7 +227,7 @@ def _is_own(call: str, blank: str) -> bool:
     return bool(re.search(head, blank))
 
 
-def _globals(text: str, blank: str) -> list[dict]:
+def _globals(blank: str) -> list[tuple[str, int]]:
     """Variables of the host or of the device outside of every function, that are not const."""
     found, depth, begin = [], 0, 0
     for i, letter in enumerate(blank):
@@ -270,7 +247,7 @@ def _globals(text: str, blank: str) -> list[dict]:
                 continue
             if _DECLARES.match(words) or _is_fixed(words.partition("=")[0]):
                 continue
-            found.append(_finding("state", text, at, f"{words[:60]}: kept from call to call"))
+            found.append((words, at))
     return found
 
 
@@ -281,69 +258,34 @@ def _is_fixed(declared: str) -> bool:
     return bool(re.search(r"\bconst\b", declared[declared.rfind("*") + 1 :]))
 
 
-def _finding(kind: str, text: str, at: int, message: str) -> dict:
-    return {"stage": "gate", "kind": kind, "line": text.count("\n", 0, at) + 1, "message": message}
+def _joined(text: str) -> tuple[str, list[int]]:
+    """The lines that end in a backslash put together, as the compiler reads them, which takes one
+    before blanks, too; and where in that a line has ended."""
+    parts = re.split(r"\\[ \t\f\v]*\r?\n", text)
+    cuts, at = [], 0
+    for part in parts[:-1]:
+        at += len(part)
+        cuts.append(at)
+    return "".join(parts), cuts
 
 
-def library(path: Path, text: str) -> list[dict]:
-    """The same of a library that was built of a source: what it asks of others, what runs when it
-    is loaded."""
-    op = is_op(text)
-
-    def refused(name: str) -> bool:
-        if takes_tensors(text) and _OF_PYTORCH.search(name):
-            return False  # ops_called tells
-        return bool(_NOT_OF_OPS.match(name)) if op else not _IMPORTS.match(name)
-
-    names = filter(refused, _undefined(path))
-    found = [_of_library("imports", f"it calls {name}") for name in names]
-    found += ops_called(path, text)
-    sections = _said(["readelf", "-SW", str(path)])
-    if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
-        count = int(hit[1], 16) // 8
-        if count > 1 and not op:  # an op is registered by one
-            found.append(_of_library("constructors", "it runs code when it is loaded"))
-    code = _said(["objdump", "-d", "--no-show-raw-insn", str(path)])
-    if hit := re.search(r"\t(syscall|sysenter|rdtscp?|int\s+\$0x80)\b", code):
-        found.append(_of_library("assembly", f"its machine code has {hit[1]}"))
-    return found
-
-
-def ops_called(path: Path, text: str) -> list[dict]:
-    """What a library that takes at::Tensor has PyTorch compute, with the lines that may call it."""
-    found = []
-    for name in _undefined(path) if takes_tensors(text) else ():
-        if (called := computes(name)) is None:
-            continue
-        op = _of_library("PyTorch", f"it calls {called}: {_WITH_TENSORS[1]}")
-        words = called.removeprefix("at::_ops::").partition("::")[0].split("_")
-        for count in range(len(words), 0, -1):  # mul_Tensor is mul
-            hit = re.search(rf"\b{'_'.join(words[:count])}_?\s*\(", jitload.blank(text))
-            if hit and words[0]:
-                op["line"] = text.count("\n", 0, hit.start()) + 1
-                break
-        found.append(op)
-    return found
-
-
-def computes(name: str) -> str | None:
-    """The function of PyTorch's that a demangled name stands for, where it may compute."""
-    hit = _OF_PYTORCH.search(name)
-    if not hit or name.startswith(("vtable ", "typeinfo ", "VTT ")) or _OF_TENSORS.match(hit[1]):
-        return None
-    return hit[1]
-
-
-def _undefined(path: Path) -> list[str]:
-    """What a library asks of others, as C++ names it."""
-    lines = _said(["nm", "-DC", "--undefined-only", str(path)]).splitlines()
-    names = (it.strip().partition(" ")[2].partition("@")[0].strip() for it in lines)
-    return [it for it in names if it]
-
-
-def _of_library(kind: str, message: str) -> dict:
-    return {"stage": "gate", "kind": kind, "line": 0, "message": message}
-
-
-def _said(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def _assembly(code: str, blank: str, hit: re.Match) -> str:
+    """Why an asm statement is none of PTX; "" where it is."""
+    if not hit[1]:
+        return f"{hit[0]} without its text: it cannot be read"
+    end = jitload.closing(blank, hit.end() - 1) or len(code)
+    colon = blank.find(":", hit.end(), end)
+    written = code[hit.end() : end - 1 if colon < 0 else colon]
+    if _LITERAL.sub("", written).strip():
+        return "assembly of which a part is a macro: it cannot be read"
+    text = "".join(it["raw"] or it["text"] or "" for it in _LITERAL.finditer(written))
+    if re.search(r"\\[^nrt\\\"']", text):
+        return "assembly with escapes: it cannot be read"
+    text = re.sub(r"\\[nrt]", "\n", text)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+    if x86 := _X86.search(text):
+        return f"assembly for the host: {x86[0]}"
+    for said in re.split(r"[;\n]", text):
+        if not _PTX.fullmatch(said := said.strip(" \t{}")):
+            return f"assembly for the host: {said[:40]}"
+    return ""

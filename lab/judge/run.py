@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from torch import Tensor
 
 import jitload
 from lab.auditor.judging import judged
-from lab.judge import gate, speed
+from lab.judge import gate, gate_library, speed
 from lab.judge.pipe import Pipe
 from lab.judge.sandbox import SAY, Limit, Sandbox, end
 from lab.judge.task import Task
@@ -96,7 +97,7 @@ def judge(
     task: str | Task,
     submission: str | Path,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     cases: int = CASES,
     seconds: float = SECONDS,
     memory: int = MEMORY,
@@ -104,19 +105,21 @@ def judge(
 ) -> Verdict:
     """Judge a file of CUDA C++ by a task.
 
-    task: the name of an op of reference.py, or a file with one @op. seed: of all that is drawn.
-    cases: calls. seconds: that one call may take. memory: bytes that the submission's process may
-    hold. gated: False leaves out what the gate says of source and library.
+    task: the name of an op of reference.py, or a file with one @op. seed: of all that is drawn; by
+    default a fresh one, for whoever knows it knows the answers. cases: calls. seconds: that one
+    call may take. memory: bytes that the submission's process may hold. gated: False leaves out
+    what the gate says of source and library.
 
     Raises ValueError if there is no such task, OSError if there is no such file.
     """
     task = task if isinstance(task, Task) else Task.of(task)
     path = Path(submission)
-    text = path.read_text(errors="replace")
+    text = path.read_text(errors="replace")  # once: what is looked at is what is compiled
     box = Sandbox.here()
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
     told = Verdict(task.op.name, path.name, seed)
     told.sandbox = {"kind": box.kind, "not_enforced": list(box.missing)}
-    if gated and (found := gate.source(path)):
+    if gated and (found := gate.source(text)):
         told.findings = found
         return told
     with tempfile.TemporaryDirectory(prefix="judge-") as name:
@@ -184,7 +187,7 @@ class _Work:
         if ENTRY not in built["exports"]:
             wanted = f"{self.task.signature()}, or an op {self.task.schema()}"
             raise _Rejected([_finding("build", "signature", f"wanted is {wanted}")])
-        if self.gated and (found := gate.library(library, source.read_text())):
+        if self.gated and (found := gate_library.library(library, source.read_text())):
             raise _Rejected(found)
         self.told.stage = "right"
         dtype = self._dtype(source)
@@ -218,7 +221,10 @@ class _Work:
         known = [Path(it) for it in _caches()]
         cache = os.pathsep.join([str(self.folder / "cache"), *map(str, known)])
         line = [sys.executable, "-m", f"lab.judge.{module}", *words]
-        return self.box.start(line, self.folder, known, JITLOAD_CACHE=cache, JITLOAD_TARGET=target)
+        more = {"JITLOAD_CACHE": cache, "JITLOAD_TARGET": target}
+        if module == "runner":
+            more["MALLOC_PERTURB_"] = "165"  # freed memory keeps nothing for the next call
+        return self.box.start(line, self.folder, known, **more)
 
     def _json(self, words: list[str], seconds: float) -> dict:
         """What a process prints.
@@ -375,7 +381,7 @@ class _Work:
             found = _finding("build", "compile", built["error"], built.get("line", 0))
             raise _Rejected([found])
         text = source.read_text()
-        if self.gated and (found := gate.ops_called(Path(built["library"]), text)):
+        if self.gated and (found := gate_library.asked(Path(built["library"]), text)):
             raise _Rejected(found)
         with _GPU, contextlib.ExitStack() as running:
 

@@ -23,13 +23,13 @@ def build(source: str) -> dict[str, Any]:
     return _with_file(source, run.build)
 
 
-def check(task: str, source: str, seed: int = 0) -> dict[str, Any]:
+def check(task: str, source: str, seed: int | None = None) -> dict[str, Any]:
     """What the judge says of safety: races, bounds, uninitialised and misaligned accesses."""
     found = judge(task, source, seed)
     return {"findings": found["findings"], "traffic": found["traffic"], "stage": found["stage"]}
 
 
-def judge(task: str, source: str, seed: int = 0, cases: int = 24) -> dict[str, Any]:
+def judge(task: str, source: str, seed: int | None = None, cases: int = 24) -> dict[str, Any]:
     """Judge CUDA C++ that defines `launch` by a task: accepted or rejected, with findings."""
     return _with_file(source, lambda path: run.judge(task, path, seed=seed, cases=cases).as_dict())
 

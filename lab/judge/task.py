@@ -145,8 +145,14 @@ class Task:
         return found
 
     def _sizes(self, dice: random.Random) -> dict[str, int]:
-        pools = {"rows": cases.SIZES, "cols": cases.SIZES + cases.LARGE_SIZES}
-        return {it: dice.choice(pools.get(it, cases.SIZES)) for it in self.letters if it in pools}
+        """Of every letter: awkward ones, and as often any, which are on no list."""
+        pools = {"cols": cases.SIZES + cases.LARGE_SIZES}
+        found = {}
+        for letter in self.letters:
+            pool = pools.get(letter, cases.SIZES)
+            any_size = round(math.exp(dice.uniform(0, math.log(pool[-1]))))
+            found[letter] = dice.choice((dice.choice(pool), any_size))
+        return found
 
     def elements(self, sizes: dict[str, int]) -> int:
         known = self.known(sizes)

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from controls import OF_TASKS
+from controls import OF_TASKS, UNUSUAL, UNUSUAL_OF_TASKS
 from exploits import CONTROLS, EXPLOITS, submission
+from hostile import ANSWERS, FOR_A_GPU, LIBRARIES, SOURCES
 from published import PUBLISHED
 
+import jitload
 import reference
-from lab.judge import gate
+from lab.auditor.cases import LARGE_SIZES, SIZES
+from lab.judge import gate, gate_library
 from lab.judge.command import main
 from lab.judge.run import judge
 from lab.judge.sandbox import _TOOLS, Sandbox, end
@@ -46,17 +49,22 @@ def written(folder, name: str, text: str):
     return path
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_the_gate_lets_right_ones_pass(tmp_path, name):
-    assert gate.source(written(tmp_path, name, CONTROLS[name])) == []
+RIGHT = CONTROLS | UNUSUAL | UNUSUAL_OF_TASKS
+TOLD = EXPLOITS | PUBLISHED | SOURCES
 
 
-@pytest.mark.parametrize("name", sorted((EXPLOITS | PUBLISHED).keys() - WRONG))
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_gate_lets_right_ones_pass(name):
+    assert gate.source(RIGHT[name]) == []
+
+
+@pytest.mark.parametrize("name", sorted(TOLD.keys() - WRONG))
 def test_the_gate_names_what_an_exploit_does(tmp_path, name):
-    found = gate.source(written(tmp_path, name, (EXPLOITS | PUBLISHED)[name]))
+    text = TOLD[name]
+    found = gate.source(text)
     assert found, name
     assert all(it["line"] >= 1 for it in found)
-    verdict = judge("square", tmp_path / f"{name}.cu")
+    verdict = judge("square", written(tmp_path, name, text))
     assert (verdict.verdict, verdict.stage) == ("rejected", "gate")
 
 
@@ -77,8 +85,8 @@ def test_the_gate_names_what_an_exploit_does(tmp_path, name):
     ],
     ids=["read", "constants", "tables", "ptx", "structs"],
 )
-def test_the_gate_lets_ordinary_code_pass(tmp_path, before):
-    assert gate.source(written(tmp_path, "mine", submission(before=before))) == []
+def test_the_gate_lets_ordinary_code_pass(before):
+    assert gate.source(submission(before=before)) == []
 
 
 @pytest.mark.parametrize(
@@ -86,9 +94,9 @@ def test_the_gate_lets_ordinary_code_pass(tmp_path, before):
 )
 def test_what_an_op_may_import(monkeypatch, tmp_path, name, kind):
     """What PyTorch's own headers call is no sign of a cheat."""
-    monkeypatch.setattr(gate, "_undefined", lambda path: [name, "strlen"])
-    monkeypatch.setattr(gate, "_said", lambda command: "")
-    assert len(gate.library(tmp_path / "any.so", CONTROLS["op"])) == kind
+    monkeypatch.setattr(gate_library, "_undefined", lambda path: [name, "strlen"])
+    monkeypatch.setattr(gate_library, "_said", lambda command: "")
+    assert len(gate_library.library(tmp_path / "any.so", CONTROLS["op"])) == kind
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,7 @@ def test_what_an_op_may_import(monkeypatch, tmp_path, name, kind):
     ],
 )
 def test_what_computes_is_told_from_what_takes_a_tensor_apart(name, called):
-    assert bool(gate.computes(name)) == called
+    assert bool(gate_library.computes(name)) == called
 
 
 @pytest.mark.slow
@@ -125,7 +133,7 @@ def judged(folder, texts: dict[str, str], **options) -> dict:
     def one(name: str):
         return name, judge(
             *("square", written(folder, name, texts[name])),
-            **{"cases": 8, "seconds": 5, "memory": 2 << 30} | options,
+            **{"cases": 8, "seconds": 5, "memory": 2 << 30, "seed": 0} | options,
         )
 
     with ThreadPoolExecutor(2) as jobs:
@@ -159,15 +167,41 @@ def test_work_that_is_left_out(tmp_path, name, stage, kind):
 
 
 @pytest.mark.slow
+def test_what_a_source_hides_the_library_tells(tmp_path):
+    found = judged(tmp_path, LIBRARIES)
+    assert {(it.verdict, it.stage) for it in found.values()} == {("rejected", "build")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+def test_what_only_the_library_for_a_gpu_tells(tmp_path, monkeypatch):
+    """Its compiler may see what the simulator's does not."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    found = {}
+    for name, text in {"hidden": FOR_A_GPU, "plain": CONTROLS["plain"]}.items():
+        assert gate.source(text) == []
+        built = jitload.ensure(written(tmp_path, name, text), target="cuda")
+        found[name] = [it["message"] for it in gate_library.asked(Path(built.library), text)]
+    assert found == {"hidden": ["it calls system"], "plain": []}
+
+
+@pytest.mark.slow
+def test_what_neither_tells_is_wrong_or_unsafe(tmp_path):
+    found = judged(tmp_path, ANSWERS, cases=24)
+    assert [name for name, it in found.items() if it.accepted] == []
+    assert all(it.stage in ("right", "safe") for it in found.values())
+
+
+@pytest.mark.slow
 def test_all_controls_are_accepted(tmp_path):
-    found = judged(tmp_path, CONTROLS)
+    found = judged(tmp_path, CONTROLS | UNUSUAL)
     assert all(it.accepted for it in found.values()), "\n".join(map(str, found.values()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", OF_TASKS)
-def test_controls_of_other_tasks_are_accepted(tmp_path, task):
-    verdict = judge(task, written(tmp_path, task, OF_TASKS[task]), cases=12)
+@pytest.mark.parametrize(("task", "text"), [*OF_TASKS.items(), *UNUSUAL_OF_TASKS.items()])
+def test_controls_of_other_tasks_are_accepted(tmp_path, task, text):
+    verdict = judge(task, written(tmp_path, task, text), cases=12, seed=0)
     assert verdict.accepted, str(verdict)
 
 
@@ -183,6 +217,20 @@ def test_no_exploit_is_accepted(tmp_path, gated):
     found = judged(tmp_path, {n: every[n] for n in (WRONG if gated else KINDS)}, gated=gated)
     assert [name for name, it in found.items() if it.accepted] == []
     assert all(it.findings for it in found.values())
+
+
+@pytest.mark.parametrize("name", ["matmul", "attention", "layer_norm"])
+def test_sizes_are_not_only_those_of_a_list(name):
+    task = Task.of(name)
+    drawn = [sizes for sizes, _ in task.cases(5, 40)]
+    for letter in task.letters:
+        assert {it[letter] for it in drawn[6:]} - set(SIZES + LARGE_SIZES), letter
+
+
+def test_the_same_seed_draws_the_same_and_by_default_it_is_a_fresh_one(tmp_path):
+    file = written(tmp_path, "fork", EXPLOITS["fork"])
+    assert judge("square", file).seed != judge("square", file).seed
+    assert judge("square", file, seed=7).as_dict() == judge("square", file, seed=7).as_dict()
 
 
 # ---- tasks
