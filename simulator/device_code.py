@@ -16,10 +16,11 @@ That takes knowing the macros of all files that are compiled together: `Load`.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
@@ -30,14 +31,15 @@ from simulator.directives import (
     VALUE,
     Directive,
     directives_of,
-    in_function,
     spaces,
     without,
     without_pragmas_in_macros,
 )
 from simulator.needs import launches_by_address
 from simulator.ptx import Macros
-from simulator.scan import blank, closing, without_comments
+from simulator.ptx.macros import that_lead_to
+from simulator.scan import Lines, blank, closing, without_comments
+from simulator.scopes import Functions
 
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)", re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
@@ -79,6 +81,7 @@ class Choice(NamedTuple):
             return []
         directives = list(directives_of(text, code))
         plain, bare = without(directives, code), without_comments(text)
+        functions = Functions(plain, directives)
         waiting: list[tuple[int, bool]] = []  # of each open #if its index, and whether it asks
         found: list[Choice] = []
         for index, directive in enumerate(directives):
@@ -90,14 +93,17 @@ class Choice(NamedTuple):
                 waiting[-1] = waiting[-1][0], True
             elif directive.word == "endif" and waiting:
                 first, asked = waiting.pop()
+                if not asked:
+                    continue
                 start, end = directives[first].start, directive.end
                 within = directives[first:index]
                 names = frozenset(
                     _DEFINE.match(text, each.start)[1] for each in within if each.word == "define"
                 )
                 alone = not plain[start:end].strip() and all(d.word != "include" for d in within)
-                if asked and names and alone and not in_function(plain, start, directives):
-                    found = [choice for choice in found if choice.start < start]  # within this one
+                if names and alone and not functions.hold(start):
+                    while found and found[-1].start >= start:  # within this one
+                        found.pop()
                     found.append(cls(names, bare[start:end], start, end))
         return found
 
@@ -143,24 +149,22 @@ class Load:
         )
         if not any(ARCHITECTURE in text for text in texts):
             return plain
-        replaced: dict[str, set[str]] = {}
+        leading: dict[str, set[str]] = {}  # of each word the macros that are replaced by it
         for text in texts:
             if "define" in text:
                 for directive in DIRECTIVE.finditer(text):
                     if definition := _DEFINE.match(directive[0]):
-                        words = replaced.setdefault(definition[1], set())
-                        words.update(_WORD.findall(definition[3]))
+                        for word in _WORD.findall(definition[3]):
+                            leading.setdefault(word, set()).add(definition[1])
         codes = [(text, blank(text)) for text in texts if "#" in text]
-        architecture, found = _that_lead_to({ARCHITECTURE}, replaced), -1
+        architecture, found = that_lead_to({ARCHITECTURE}, leading), -1
         while found != len(architecture):  # a choice may depend on another
             found = len(architecture)
             choices = [c for text, code in codes for c in Choice.in_text(text, code, architecture)]
             chosen = (name for choice in choices for name in choice.names)
-            architecture = _that_lead_to({*architecture, *chosen}, replaced)
-        choices = [
-            choice._replace(reach=_that_lead_to(choice.names, replaced)) for choice in choices
-        ]
-        device = _that_lead_to(cls.device, replaced)
+            architecture = that_lead_to({*architecture, *chosen}, leading)
+        choices = [choice._replace(reach=that_lead_to(choice.names, leading)) for choice in choices]
+        device = that_lead_to(cls.device, leading)
         return replace(plain, device=device, architecture=architecture, choices=tuple(choices))
 
     def choices_for(self, words: Iterable[str]) -> list[Choice]:
@@ -175,28 +179,28 @@ class Load:
                 found.append(index)
 
         waiting: list[int] = []
-        words = frozenset(words)
-        for index, choice in enumerate(self.choices):
-            if not choice.reach.isdisjoint(words):
-                find(index)
+        for index in sorted({i for word in set(words) for i in self._reached_by.get(word, ())}):
+            find(index)
         return [self.choices[index] for index in found]
+
+    @cached_property
+    def _reached_by(self) -> dict[str, list[int]]:
+        """Of each word the choices that decide what it stands for, by their indices."""
+        found: dict[str, list[int]] = {}
+        for index, choice in enumerate(self.choices):
+            for word in choice.reach:
+                found.setdefault(word, []).append(index)
+        return found
 
     @cached_property
     def _asked(self) -> list[list[int]]:
         """Of each choice the others that define what it asks for, by their indices."""
+        defined: dict[str, list[int]] = {}
+        for index, choice in enumerate(self.choices):
+            for name in choice.names:
+                defined.setdefault(name, []).append(index)
         words = [frozenset(_WORD.findall(choice.text)) - choice.names for choice in self.choices]
-        return [
-            [index for index, other in enumerate(self.choices) if not other.names.isdisjoint(mine)]
-            for mine in words
-        ]
-
-
-def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozenset[str]:
-    """These words, and the macros that are replaced by one of them, or by such a macro."""
-    found = set(words)
-    while more := {name for name, by in replaced.items() if name not in found and by & found}:
-        found |= more
-    return frozenset(found)
+        return [sorted({i for word in mine for i in defined.get(word, ())}) for mine in words]
 
 
 class DeviceCode:
@@ -215,9 +219,9 @@ class DeviceCode:
         self._text, self._code, self._load = text, code, load
         self.value = str(load.target.number) if load.target else VALUE
         self._directives = list(directives_of(text, code))
+        self._lines_of_text = Lines(text)
         if not load.architecture:
             return
-        self._line_ends = [match.start() for match in re.finditer("\n", text)]
         for choice in Choice.in_text(text, code, load.architecture):
             self.edits.append(self._directives_behind(choice.end, f"#define {choice.mark}"))
             self.both |= self._lines(choice.start, choice.end)
@@ -229,10 +233,19 @@ class DeviceCode:
         """The code with spaces for directives."""
         return without(self._directives, self._code)
 
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [directive.start for directive in self._directives]
+
+    @cached_property
+    def _depths(self) -> list[int]:
+        """How many #if are open before each directive, and behind the last one."""
+        steps = ({"if": 1, "endif": -1}.get(each.word, 0) for each in self._directives)
+        return list(accumulate(steps, initial=0))
+
     def in_condition(self, position: int) -> bool:
         """Whether it depends on an #if."""
-        words = [it.word for it in self._directives if it.start < position]
-        return words.count("if") > words.count("endif")
+        return self._depths[bisect_left(self._starts, position)] > 0
 
     @cached_property
     def bodies(self) -> list[tuple[int, list[int], int]]:
@@ -252,7 +265,8 @@ class DeviceCode:
             body = self._code[opened[0] : end]
             speaks = not self._load.architecture.isdisjoint(_WORD.findall(body))
             includes = re.search(r"^[ \t]*#[ \t]*include\b", body, re.MULTILINE)
-            in_group = any(start <= function < stop for start, stop in groups)
+            before = bisect_right(groups, (function, len(self._code))) - 1
+            in_group = before >= 0 and function < groups[before][1]
             if (speaks or includes) and not in_group:
                 begins, ends = self._switches(body)
                 self.edits += [self._directives_at(start, begins) for start in opened]
@@ -265,7 +279,7 @@ class DeviceCode:
     def _define(self, start: int, end: int) -> None:
         """Define it from the line that begins at `start` to the one that ends at `end`."""
         begins, ends = self._switches(self._code[start:end])
-        self.edits.append((start, start, f"{begins}\n#line {self._line(start)}\n"))
+        self.edits.append((start, start, f"{begins}\n#line {self.line(start)}\n"))
         self.edits.append(self._directives_behind(end, ends))
         self.lines |= self._lines(start, end)
 
@@ -283,17 +297,18 @@ class DeviceCode:
         """Directives within a line; what follows keeps its line and its column."""
         line_start = self._code.rfind("\n", 0, position) + 1
         pad = spaces(self._text[line_start:position])
-        return position, position, f"\n{directives}\n#line {self._line(position)}\n{pad}"
+        return position, position, f"\n{directives}\n#line {self.line(position)}\n{pad}"
 
     def _directives_behind(self, end: int, directives: str) -> tuple[int, int, str]:
         """Directives after the line that ends there."""
-        return end, end, f"\n{directives}\n#line {self._line(end)}\n"
+        return end, end, f"\n{directives}\n#line {self.line(end)}\n"
 
-    def _line(self, position: int) -> int:
-        return bisect_left(self._line_ends, position) + 1
+    def line(self, position: int) -> int:
+        """The line, from 1, that a position is on."""
+        return self._lines_of_text.of(position)
 
     def _lines(self, start: int, end: int) -> set[int]:
-        return set(range(self._line(start), self._line(end) + 1))
+        return set(range(self.line(start), self.line(end) + 1))
 
     def _in_macro(self, directive: Directive) -> None:
         """A function that a macro writes: no directive may stand in it, so the value does."""
@@ -319,13 +334,15 @@ class DeviceCode:
     def _closed(self, opening: int) -> tuple[list[int], int]:
         """Where the brace at `opening`, and those in its place in other branches of #if, have been
         passed, and where they have been closed."""
-        inside = [d for d in self._directives if d.start > opening]
+        following = bisect_right(self._starts, opening)
         opened, depth, before, position = [opening + 1], 1, [], opening + 1
         brace = re.compile(r"[{}]")
         while True:
             found = brace.search(self.plain, position)
-            while inside and (found is None or inside[0].start < found.start()):
-                word = inside.pop(0).word
+            reach = len(self.plain) if found is None else found.start()
+            while following < len(self._starts) and self._starts[following] < reach:
+                word = self._directives[following].word
+                following += 1
                 if word == "if":
                     before.append(depth)
                 elif word in ("elif", "else"):
@@ -350,6 +367,7 @@ class DeviceCode:
         The host's compilation sees nothing of those, so nvcc takes the branch for the device.
         """
         waiting: list[tuple[int, bool]] = []
+        functions = Functions(self.plain, self._directives)
         for directive in self._directives:
             asks = self._load.architecture & set(
                 _WORD.findall(self._code[directive.start : directive.end])
@@ -361,11 +379,13 @@ class DeviceCode:
             elif directive.word == "endif" and waiting:
                 start, asked = waiting.pop()
                 end = directive.end
-                if not asked or any(function < start < stop for function, _, stop in bodies):
+                first = bisect_left(bodies, start, key=lambda body: body[0])
+                if not asked or (first and start < bodies[first - 1][2]):
                     continue
-                within = [(f, stop) for f, _, stop in bodies if start < f and stop <= end]
+                behind = bisect_right(bodies, end, key=lambda body: body[2])
+                within = [(function, stop) for function, _, stop in bodies[first:behind]]
                 alone = within and "{" not in self._without(within, start, end)
-                if alone and not in_function(self.plain, start, self._directives):
+                if alone and not functions.hold(start):
                     yield start, end
 
     def _without(self, spans: list[tuple[int, int]], start: int, end: int) -> str:
@@ -386,12 +406,13 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
         return
     directives = list(directives_of(text, code))
     plain = without(directives, code)
+    functions = Functions(plain, directives)
     own = 'inline __attribute__((visibility("hidden"))) ' if is_header else "static "
     reached = 0
     for word in re.finditer(_VARIABLE, plain):
-        if word.start() < reached or in_function(plain, word.start(), directives):
+        if word.start() < reached or functions.hold(word.start()):
             continue
-        before = re.split(r"[;{}]", plain[: word.start()][-400:])[-1]
+        before = re.split(r"[;{}]", plain[max(0, word.start() - 400) : word.start()])[-1]
         behind = re.sub(
             r"\b(?:__align__|alignas|__attribute__|decltype)\s*\((?:[^()]|\([^()]*\))*\)",
             lambda match: " " * len(match[0]),
@@ -411,6 +432,11 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
 _STEP = re.compile(r"::|\boperator\s*(?:\(\s*\)|[^\s\w(]+)|[=!<>]=|[(){};:=]")
 
 
+def _ends_in_name(plain: str, position: int) -> bool:
+    before = plain[max(0, position - 99) : position]
+    return re.search(r"[\w>]\s*\Z", before) is not None
+
+
 def body_of(plain: str, position: int) -> int | None:
     """The brace that opens the body of the function which is declared from there on; None where it
     is only declared, or is no function."""
@@ -422,7 +448,7 @@ def body_of(plain: str, position: int) -> int | None:
             position = closing(plain, step.start()) or len(plain)
         elif mark == ":" and parameters:
             initializers = True
-        elif mark == "{" and initializers and re.search(r"[\w>]\s*\Z", plain[: step.start()][-99:]):
+        elif mark == "{" and initializers and _ends_in_name(plain, step.start()):
             position = closing(plain, step.start()) or len(plain)  # of a member
         elif mark == "{":
             return step.start() if parameters else None

@@ -1,4 +1,4 @@
-"""What the preprocessor's directives say of a C++ text: what it drops, and where functions are.
+"""What the preprocessor's directives say of a C++ text: what it drops.
 
 `code` is always a `text` whose comments and strings are blank (`simulator.scan.blank`).
 """
@@ -35,28 +35,6 @@ def without_pragmas_in_macros(text: str) -> str:
     To a C++ compiler no directive comes out of a macro, and this pragma says nothing to it.
     """
     return _PRAGMA_IN_MACRO.sub(lambda m: m["macro"] + " " * len(m["pragma"]), text)
-
-
-def in_function(plain: str, position: int, directives: list[Directive]) -> bool:
-    """Whether a brace is open there that is no namespace's and no class's."""
-    opened: list[bool] = []
-    before: list[list[bool]] = []  # each open #if: another branch opens its own
-    marks = [(d.start, d.word) for d in directives if d.start < position]
-    marks += [(m.start(), m[0]) for m in re.finditer(r"[{}]", plain[:position])]
-    for start, mark in sorted(marks):
-        if mark == "{":
-            declared = re.split(r"[;{}]", plain[:start][-400:])[-1]
-            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", declared)
-            opened.append(not scope or declared.rstrip().endswith(")"))
-        elif mark == "}":
-            opened = opened[:-1]
-        elif mark == "if":
-            before.append([*opened])
-        elif mark in ("else", "elif") and before:
-            opened = [*before[-1]]
-        elif mark == "endif" and before:
-            before.pop()
-    return any(opened)
 
 
 def without(directives: list[Directive], code: str) -> str:

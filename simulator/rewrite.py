@@ -22,6 +22,7 @@ else, line breaks included, stays as it is, so the compiler's line numbers are t
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,11 +32,11 @@ from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import (
     directives_of,
     dropped_lines,
-    in_function,
     without_pragmas_in_macros,
 )
 from simulator.mistakes import mistakes
-from simulator.scan import blank, closing
+from simulator.scan import Lines, blank, closing
+from simulator.scopes import Functions, Scopes
 
 
 class Unsupported(Exception):
@@ -281,10 +282,10 @@ _DYNAMIC_SHARED = re.compile(
 
 def _dynamic_shared(text: str, code: str) -> Iterator[_Edit]:
     matches = list(_DYNAMIC_SHARED.finditer(code))
-    directives = list(directives_of(text, code)) if matches else []
+    functions = Functions(code, list(directives_of(text, code)) if matches else [])
     for match in matches:
         yield *match.span("shared"), ""
-        if in_function(code, match.start(), directives):
+        if functions.hold(match.start()):
             name = match["name"]
             yield *match.span("extern"), "typedef"
             yield *match.span("name"), f"simulator_{name}"
@@ -329,36 +330,35 @@ def _called_through_pointers(code: str) -> Iterator[_Edit]:
 
     g++ refuses a function that it must inline and that is called through a pointer.
     """
+    handed_on = set(re.findall(r"(?<![\w.>:])(\w+)\s*[,)]", code))
     for match in re.finditer(r"\b__forceinline__\b[^;{}()#]*?\b(?P<name>\w+)\s*\(", code):
-        if re.search(rf"(?<![\w.>:]){match['name']}\s*[,)]", code):
+        if match["name"] in handed_on:
             begin = match.start()
             yield begin, begin + len("__forceinline__"), "inline"
 
 
 def _own_aliases(code: str) -> Iterator[_Edit]:
     """`using Atom = Atom<T>;` in a class, where g++ and clang want to know which Atom is meant."""
+    scopes, declared = Scopes(code), _first_declared(code)
     for match in re.finditer(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<of>(?P=name)\s*<)", code):
-        scopes = _scopes(code, match.start())
-        if not scopes or scopes[-1][0] == "namespace":
+        innermost = next(scopes.heads(match.start()), None)
+        if innermost is None or _NAMESPACE.search(innermost):
             continue
-        declared = re.search(
-            rf"\b(?:struct|class)\s+{match['name']}\b|\busing\s+{match['name']}\b", code
-        )
-        outer = _scopes(code, declared.start()) if declared.start() < match.start() else []
-        names = [name for kind, name in outer if kind == "namespace" and name]
+        first = declared[match["name"]]
+        outer = scopes.heads(first) if first < match.start() else ()
+        found = [_NAMESPACE.search(head) for head in outer]
+        names = [each[1] for each in reversed(found) if each and each[1]]
         yield match.start("of"), match.start("of"), "::".join(["", *names, ""])
 
 
-def _scopes(code: str, position: int) -> list[tuple[str, str]]:
-    """What is open there, from the outside: "namespace", "class" or other, and its name."""
-    found: list[tuple[str, str]] = []
-    for brace in re.finditer(r"[{}]", code[:position]):
-        if brace[0] == "}":
-            found = found[:-1]
-            continue
-        head = re.split(r"[;{}]", code[max(0, brace.start() - 400) : brace.start()])[-1]
-        named = re.search(r"\b(namespace)\b\s*([\w:]*)\s*$", head)
-        found.append((named[1], named[2]) if named else ("", ""))
+_NAMESPACE = re.compile(r"\bnamespace\b\s*([\w:]*)\s*$")
+
+
+def _first_declared(code: str) -> dict[str, int]:
+    """Where each class or alias is declared first, by its name."""
+    found: dict[str, int] = {}
+    for match in re.finditer(r"\b(?:struct|class|using)\s+(\w+)", code):
+        found.setdefault(match[1], match.start())
     return found
 
 
@@ -465,8 +465,10 @@ def _only_for_hosts(code: str, launches: list[_Edit]) -> Iterator[tuple[int, str
     """Where device code launches a kernel or writes to a stream: with a message and a hint."""
     found = [(start, *_NESTED) for start, _, put in launches if put == ")("]
     found += [(match.start(), *_STREAMS) for match in _STREAM.finditer(code)]
+    found.sort()
+    places = [start for start, *_ in found]
     for start, end in _bodies_of_device(code) if found else ():
-        yield from (each for each in found if start < each[0] < end)
+        yield from found[bisect_right(places, start) : bisect_left(places, end)]
 
 
 _RETURNS = (
@@ -494,8 +496,9 @@ def _refuse(
     dropped = dropped_lines(code, device.lines, device.value)
     if device.both:
         dropped -= device.both - dropped_lines(code, device.lines | device.both, device.value)
+    lines = Lines(code)
     for start, message, hint in sorted(found):
-        line = code.count("\n", 0, start) + 1
+        line = lines.of(start)
         if line not in dropped:
             raise Unsupported(path, line, start - code.rfind("\n", 0, start), message, hint)
 

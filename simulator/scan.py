@@ -10,6 +10,7 @@ The project has no other scanner of C++: who looks for code in a text looks in w
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 # What is not code: a comment, a raw string, a string, a character, a continued line. Beside them a
 # number with digit separators, which open no character. All begin with one of a few characters, so
@@ -52,3 +53,13 @@ def closing(code: str, opening: int) -> int | None:
         if depth == 0:
             return bracket.end()
     return None
+
+
+class Lines:
+    """Which line of a text, from 1, a position is on."""
+
+    def __init__(self, text: str):
+        self._ends = [end.start() for end in re.finditer("\n", text)]
+
+    def of(self, position: int) -> int:
+        return bisect_left(self._ends, position) + 1

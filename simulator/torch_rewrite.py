@@ -120,7 +120,7 @@ def _questions(text: str, code: str) -> Iterator[Edit]:
 def _body_of_macro(text: str, code: str, position: int) -> int:
     """Where the body of the macro begins in whose definition a position stands; else 0."""
     line = code.rfind("\n", 0, position)
-    while line > 0 and text[:line].endswith(("\\", "\\\r")):
+    while line > 0 and text.endswith(("\\", "\\\r"), 0, line):
         line = code.rfind("\n", 0, line)
     define = re.compile(r"\s*#\s*define\s+\w+(?:\([^()]*\))?").match(code, line + 1)
     return define.end() if define and define.end() <= position else 0
@@ -143,14 +143,14 @@ def _operand(code: str, end: int, floor: int) -> int | None:
             before = _back(code, opening, floor)
             i, name_is_left = opening, before > floor and _is_word(code[before - 1])
             if name_is_left:
-                word = re.search(r"\w+\Z", code[floor:before])[0]
+                word = _word_before(code, before, floor)
                 name_is_left = word not in _NO_OPERAND | {"if", "while", "switch", "for"}
             if not name_is_left and not (before > floor and code[before - 1] in ")]>"):
                 return i
             i = before
         if i == floor or not _is_word(code[i - 1]):
             return None
-        word = re.search(r"\w+\Z", code[floor:i])[0]
+        word = _word_before(code, i, floor)
         if word in _NO_OPERAND:
             return None
         i -= len(word)
@@ -166,8 +166,7 @@ def _operand(code: str, end: int, floor: int) -> int | None:
             # of the global namespace, unless a name or a template stands before it
             if left == floor or not (_is_word(code[left - 1]) or code[left - 1] == ">"):
                 return before - 2
-            word_before = re.search(r"\w+\Z", code[floor:left])
-            if word_before and word_before[0] in _NO_OPERAND:
+            if _word_before(code, left, floor) in _NO_OPERAND:
                 return before - 2
         i = before - link
 
@@ -176,6 +175,13 @@ def _back(code: str, i: int, floor: int) -> int:
     while i > floor and code[i - 1].isspace():
         i -= 1
     return i
+
+
+def _word_before(code: str, end: int, floor: int) -> str:
+    begin = end
+    while begin > floor and _is_word(code[begin - 1]):
+        begin -= 1
+    return code[begin:end]
 
 
 def _is_word(char: str) -> bool:

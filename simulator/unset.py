@@ -20,10 +20,12 @@ barrier or a shuffle by a branch or a loop:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from simulator.device_code import DeviceCode
 from simulator.directives import spaces
+from simulator.ptx.macros import that_lead_to
 from simulator.scan import closing
 
 # What no declaration of a variable without a value begins with.
@@ -43,13 +45,13 @@ _ARRAY = re.compile(r"\s*([A-Za-z_]\w*)\s*((?:\[[^][]*\]\s*)*)")
 
 def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
     """Of the device functions of a text: from, to, what to put there."""
-    barrier = _barrier(device)
+    barriers = _barriers(device)
     for function, opened, end in device.bodies:
-        head = re.split(r"[;{}]", device.plain[:function][-400:])[-1]
+        head = re.split(r"[;{}]", device.plain[max(0, function - 400) : function])[-1]
         head += device.plain[function : opened[0]]
         if re.search(r"\bconst(?:expr|eval)\b", head):
             continue
-        yield from _skips(device.plain, opened[0], end, barrier)
+        yield from _skips(device.plain, opened[0], end, barriers)
         yield from _returns(device.plain, opened[0], end, "__global__" in head)
         for begin, semicolon in _statements(device.plain, opened[0], end - 1):
             names = _unset(device.plain[begin:semicolon])
@@ -62,48 +64,62 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
                 if device.in_condition(behind):  # which may drop the #line, and not what it is for
                     continue
                 begins = device.plain.rfind("\n", 0, behind) + 1
-                number = device.plain.count("\n", 0, behind) + 1
-                text += f"\n#line {number}\n{spaces(device.plain[begins:behind])}"
+                text += f"\n#line {device.line(behind)}\n{spaces(device.plain[begins:behind])}"
             yield behind, behind, text
 
 
-def _barrier(device: DeviceCode) -> re.Pattern[str]:
-    """What stands where threads come to a barrier: that, or a call of the text's own functions that
-    do."""
-    bodies: list[tuple[str, str]] = []
-    for function, opened, end in device.bodies if "__syncthreads" in device.plain else ():
-        names = re.findall(r"\b(?!__)(\w+)\s*\(", device.plain[function : opened[0]])
-        bodies += [(name, device.plain[opened[0] : end]) for name in names[:1]]
-    known, found = frozenset[str](), re.compile("__syncthreads")
-    while more := {name for name, body in bodies if found.search(body)} - known:
-        known |= more
-        found = re.compile(rf"__syncthreads|\b(?:{'|'.join(sorted(known))})\s*[<(]")
-    return found
+_CALL = re.compile(r"\b(\w+)\s*[<(]")
 
 
-def _skips(
-    code: str, begin: int, end: int, barrier: re.Pattern[str]
-) -> Iterator[tuple[int, int, str]]:
+def _barriers(device: DeviceCode) -> list[int]:
+    """Where threads come to a barrier, or to a call of the text's own functions that do."""
+    if "__syncthreads" not in device.plain:
+        return []
+    callers: dict[str, set[str]] = {}  # of each function those that call it
+    for function, opened, end in device.bodies:
+        name = re.search(r"\b(?!__)(\w+)\s*\(", device.plain[function : opened[0]])
+        if name is None:
+            continue
+        body = device.plain[opened[0] : end]
+        for called in {"__syncthreads"} if "__syncthreads" in body else ():
+            callers.setdefault(called, set()).add(name[1])
+        for called in set(_CALL.findall(body)):
+            callers.setdefault(called, set()).add(name[1])
+    known = that_lead_to({"__syncthreads"}, callers)
+    found = {barrier.start() for barrier in re.finditer("__syncthreads", device.plain)}
+    found |= {call.start() for call in _CALL.finditer(device.plain) if call[1] in known}
+    return sorted(found)
+
+
+def _skips(code: str, begin: int, end: int, barriers: list[int]) -> Iterator[tuple[int, int, str]]:
     """Each `continue;` of a loop that comes to a barrier behind it."""
-    if not barrier.search(code, begin, end):
+
+    def next_barrier(position: int) -> int:
+        index = bisect_left(barriers, position)
+        return barriers[index] if index < len(barriers) else len(code)
+
+    if next_barrier(begin) >= end:
         return
-    loops = []
-    for loop in re.compile(r"\b(?:(for|while)\s*(?=\()|do\s*(?=\{))").finditer(code, begin, end):
-        body = closing(code, loop.end()) if loop[1] else loop.end()
-        opening = body and re.compile(r"\s*\{").match(code, body)
-        if opening or not loop[1]:
-            brace = opening.end() - 1 if opening else loop.end()
-            loops.append((brace, closing(code, brace) or end))
-    for skip in re.compile(r"\bcontinue\s*;").finditer(code, begin, end):
-        within = [loop for loop in loops if loop[0] < skip.start() < loop[1]]
-        if within and barrier.search(code, skip.end(), max(within)[1]):
-            yield *skip.span(), "{ SIMULATOR_SKIPS_BARRIER continue; }"
+    ends: list[int] = []  # of the loops that are open, the innermost last
+    words = r"\b(?:(?P<loop>for|while)\s*(?=\()|(?P<do>do)\s*(?=\{)|(?P<skip>continue)\s*;)"
+    for word in re.compile(words).finditer(code, begin, end):
+        while ends and ends[-1] <= word.start():
+            ends.pop()
+        if word["skip"]:
+            if ends and next_barrier(word.end()) < ends[-1]:
+                yield *word.span(), "{ SIMULATOR_SKIPS_BARRIER continue; }"
+            continue
+        body = closing(code, word.end()) if word["loop"] else word.end()
+        opening = body and re.compile(r"\s*(?=\{)").match(code, body)
+        if opening:
+            ends.append(closing(code, opening.end()) or end)
 
 
 def _returns(code: str, begin: int, end: int, is_kernel: bool) -> Iterator[tuple[int, int, str]]:
     """Each return of a kernel, and those of other functions that leave a barrier or shuffle out."""
+    last = code.rfind("sync", begin, end)
     for word in re.compile(r"\breturn\b").finditer(code, begin, end):
-        if is_kernel or "sync" in code[word.end() : end]:
+        if is_kernel or word.end() <= last:
             yield *word.span(), "__quit"
 
 

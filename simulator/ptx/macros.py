@@ -10,6 +10,7 @@ contains such a statement, are replaced by what the preprocessor would make of t
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -101,8 +102,7 @@ class Macros:
             for statement in statements(text, code):
                 if statement.composed:
                     is_composed = True
-                    within = (d.name for d in defined if d.start <= statement.start < d.end)
-                    composing.update(within)
+                    composing.update(each.name for each in _around(statement.start, defined))
         if not is_composed:
             return cls()
         everywhere: dict[str, _Macro | None] = {}
@@ -111,15 +111,11 @@ class Macros:
                 if macro is not None:
                     known = everywhere.setdefault(name, macro)
                     everywhere[name] = macro if known == macro else None
-        found = -1
-        while found != len(composing):
-            found = len(composing)
-            composing |= {
-                name
-                for name, macro in everywhere.items()
-                if macro and not composing.isdisjoint(re.findall(r"\w+", macro.body))
-            }
-        return cls(everywhere, frozenset(composing))
+        leading: dict[str, set[str]] = {}  # of each word the macros that are replaced by it
+        for name, macro in everywhere.items():
+            for word in re.findall(r"\w+", macro.body) if macro else ():
+                leading.setdefault(word, set()).add(name)
+        return cls(everywhere, that_lead_to(composing, leading))
 
     def expanded(self, text: str, code: str) -> str:
         """`text`, with as many lines, where no macro puts PTX together any more.
@@ -130,11 +126,12 @@ class Macros:
         if not self.everywhere:
             return text
         defined = list(_definitions(text, code))
+        known = _Known(self.everywhere, defined)
         parts, done = [], 0
         for start, end in sorted(self._places(text, code)):
-            if start < done or any(each.start <= start < each.end for each in defined):
+            if start < done or _around(start, defined):
                 continue
-            expansion = _Expansion(self._known_at(start, defined))
+            expansion = _Expansion(known, start)
             made = "".join(token.text for token in expansion.of(_tokens(text[start:end])))
             parts += text[done:start], made, "\n" * text.count("\n", start, end)
             done = end
@@ -146,7 +143,9 @@ class Macros:
                 yield statement.start, statement.end
         if not self.composing:
             return
-        for word in re.finditer(rf"\b(?:{'|'.join(sorted(self.composing))})\b", code):
+        for word in re.finditer(r"\b[A-Za-z_]\w*", code):
+            if word[0] not in self.composing:
+                continue
             macro, end = self.everywhere[word[0]], word.end()
             if macro is not None and macro.parameters is not None:
                 opening = re.compile(r"\s*\(").match(code, end)
@@ -154,31 +153,56 @@ class Macros:
             if end is not None:
                 yield word.start(), end
 
-    def _known_at(self, position: int, defined: list[_Definition]) -> dict[str, _Macro]:
-        """What a name stands for there: the last definition of its own file, or the only one."""
-        known = dict(self.everywhere)
-        for _, _, name, _ in defined:
-            known[name] = None
-        here: dict[str, _Macro | None] = {}
+
+def that_lead_to(words: Iterable[str], leading: Mapping[str, set[str]]) -> frozenset[str]:
+    """These words, and the names that lead to one of them, or to such a name.
+
+    leading: of each word the names that lead to it at once, as a macro does to what replaces it.
+    """
+    found = set(words)
+    waiting = list(found)
+    while waiting:
+        more = leading.get(waiting.pop(), frozenset()) - found
+        found |= more
+        waiting += more
+    return frozenset(found)
+
+
+def _around(position: int, defined: list[_Definition]) -> list[_Definition]:
+    """The definition in which a position is."""
+    before = bisect_right(defined, position, key=lambda each: each.start) - 1
+    return [each for each in defined[max(before, 0) : before + 1] if position < each.end]
+
+
+class _Known:
+    """What names stand for in a file: the last definition of its own, or else the only one."""
+
+    def __init__(self, everywhere: Mapping[str, _Macro | None], defined: list[_Definition]):
+        self._everywhere = everywhere
+        self._own: dict[str, list[tuple[int, _Macro | None]]] = {}  # from where on each is which
         for start, _, name, macro in defined:
-            if start < position:
-                is_first = here.get(name) is None or macro in (None, here[name])
-                here[name] = macro if is_first else None
-        known |= here
-        return {name: macro for name, macro in known.items() if macro is not None}
+            own = self._own.setdefault(name, [(-1, None)])
+            is_first = own[-1][1] is None or macro in (None, own[-1][1])
+            own.append((start, macro if is_first else None))
+
+    def at(self, position: int, name: str) -> _Macro | None:
+        if (own := self._own.get(name)) is None:
+            return self._everywhere.get(name)
+        return own[bisect_left(own, position, key=lambda each: each[0]) - 1][1]
 
 
 class _Expansion:
     """What the preprocessor makes of tokens (ISO C++, [cpp.replace])."""
 
-    def __init__(self, macros: dict[str, _Macro]):
-        self._macros = macros
+    def __init__(self, known: _Known, position: int):
+        self._known, self._position = known, position
 
     def of(self, tokens: list[_Token]) -> list[_Token]:
         waiting, done = tokens[::-1], []
         while waiting:
             token = waiting.pop()
-            macro = None if token.text in token.hidden else self._macros.get(token.text)
+            text = token.text
+            macro = None if text in token.hidden else self._known.at(self._position, text)
             if macro is None:
                 done.append(token)
                 continue

@@ -10,12 +10,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.architectures import Architecture
-from simulator.directives import directives_of
+from simulator.directives import directives_of, spaces
 from simulator.ptx import statement
 from simulator.ptx.instructions import RULES, SPECIAL_REGISTERS, known_like
 from simulator.ptx.language import Block, Instruction, Label, NotPtx, Operand, read
 from simulator.ptx.rules import NAMES, Rule, Use
 from simulator.ptx.statement import Statement, statements
+from simulator.scan import Lines
+from simulator.scopes import Scopes
 
 _WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "q": 128}
 _KINDS = {"pred": "bool", "b128": "unsigned __int128"}
@@ -58,46 +60,46 @@ def translations(
         of the host, and stays as it is.
     target: what the compiler refuses an instruction for that it does not have; None has them all.
     """
+    context = _Context(Scopes(code), Lines(text), target)
     for found in statements(text, code):
-        translator = _Translator(text, code, found, target)
+        translator = _Translator(text, code, found, context)
         try:
             if translator.has_branches:
-                yield _of_branches(text, code, found, target)
+                yield _of_branches(text, code, found, context)
             else:
                 yield translator.translation()
         except NotPtx as error:
-            if not of_library and _is_of_host(code, found.start, device):
+            if not of_library and _is_of_host(context.scopes, found.start, device):
                 continue
             message, hint = f"inline PTX that the simulator does not know: {error}", _hint(found)
             if of_library or _is_in_macro(text, found.start):
                 yield translator.failure(message)
-            elif _is_in_template(code, found.start):
+            elif _is_in_template(context.scopes, found.start):
                 yield translator.error_of_instances(f"{message}. {hint}")
             else:
                 refused = Refused(message, hint)
                 yield Translation(found.start, found.end, [], frozenset(), refused)
 
 
-def _of_branches(
-    text: str, code: str, found: Statement, target: Architecture | None
-) -> Translation:
+def _of_branches(text: str, code: str, found: Statement, context: _Context) -> Translation:
     """A statement with directives in it, as one statement for each of their branches."""
     start, end = found.start, found.end
     headers: set[str] = set()
 
     def chosen(text: str, code: str) -> str:
-        directives = [d for d in directives_of(text[:end], code) if start < d.start]
-        directives = [d for d in directives if d.word in ("if", "elif", "else", "endif")]
+        """Of the statement alone, which begins at 0."""
+        words = ("if", "elif", "else", "endif")
+        directives = [d for d in directives_of(text, code) if d.word in words]
         if not directives:
-            (only,) = [each for each in statements(text, code) if each.start == start]
-            translator = _Translator(text, code, only, target)
+            only = next(statements(text, code))
+            translator = _Translator(text, code, only, context, start)
             try:
                 result = translator.translation()
             except NotPtx as error:
                 message = f"inline PTX that the simulator does not know: {error}"
                 result = translator.error_of_instances(f"{message}. {_hint(only)}")
             headers.update(result.headers)
-            return edited(text, start, end, result.edits)
+            return edited(text, 0, len(text), result.edits)
         depth, marks = 0, []  # of the first #if: it, its #elif and #else, and its #endif
         for directive in directives:
             depth += (directive.word == "if") - (directive.word == "endif")
@@ -109,36 +111,30 @@ def _of_branches(
             raise NotPtx("a directive within the statement has no #endif")
         if marks[0].word != "if":
             raise NotPtx("a directive within the statement has no #if")
+        before, behind = (0, marks[0].start), (marks[-1].end, len(text))
         parts = []
         for mark, following in pairwise(marks):
-            kept = [(start, marks[0].start), (mark.end, following.start), (marks[-1].end, end)]
-            parts += [
-                text[mark.start : mark.end].strip(),
-                chosen(*_only(text, code, start, end, kept)),
-            ]
+            kept = [before, (mark.end, following.start), behind]
+            parts += [text[mark.start : mark.end].strip(), chosen(*_only(text, code, kept))]
         if marks[-2].word != "else":
-            kept = [(start, marks[0].start), (marks[-1].end, end)]
-            parts += ["#else", chosen(*_only(text, code, start, end, kept))]
-        line = f"#line {text.count(chr(10), 0, start) + 1}"
+            parts += ["#else", chosen(*_only(text, code, [before, behind]))]
+        line = f"#line {context.lines.of(start)}"
         parts = [part if part.startswith("#") else f"{line}\n{part}" for part in parts]
         return "\n".join(["", *parts, "#endif", ""])
 
-    code_after = f"#line {text.count(chr(10), 0, end) + 1}\n"
-    edit = (start, end, chosen(text, code) + code_after)
-    return Translation(start, end, [edit], frozenset(headers), None)
+    replacement = f"{chosen(text[start:end], code[start:end])}#line {context.lines.of(end)}\n"
+    return Translation(start, end, [(start, end, replacement)], frozenset(headers), None)
 
 
-def _only(
-    text: str, code: str, start: int, end: int, kept: list[tuple[int, int]]
-) -> tuple[str, str]:
-    """Both with spaces from `start` to `end`, but for what is kept."""
+def _only(text: str, code: str, kept: list[tuple[int, int]]) -> tuple[str, str]:
+    """Both with spaces, but for what is kept."""
 
     def of(whole: str) -> str:
-        parts, position = [whole[:start]], start
+        parts, position = [], 0
         for begin, stop in kept:
-            parts += re.sub(r"[^\n]", " ", whole[position:begin]), whole[begin:stop]
+            parts += spaces(whole[position:begin]), whole[begin:stop]
             position = stop
-        return "".join([*parts, re.sub(r"[^\n]", " ", whole[position:end]), whole[end:]])
+        return "".join([*parts, spaces(whole[position:])])
 
     return of(text), of(code)
 
@@ -152,55 +148,33 @@ def edited(text: str, start: int, end: int, edits: Iterable[tuple[int, int, str]
     return "".join([*parts, text[position:end]])
 
 
-def _is_of_host(code: str, position: int, device: frozenset[str]) -> bool:
+def _is_of_host(scopes: Scopes, position: int, device: frozenset[str]) -> bool:
     """Whether that is in a function that is not said to be the device's."""
-    depth, reach, heads = 0, position, []
-    while (reach := max(code.rfind("{", 0, reach), code.rfind("}", 0, reach))) >= 0:
-        depth += 1 if code[reach] == "}" else -1
-        if depth < 0:
-            depth = 0
-            heads.append(re.search(r"[^;{}]*$", code[:reach])[0])
-    of_functions = [head for head in heads if ")" in head]
+    heads = list(scopes.heads(position))
     words = {word for head in heads for word in re.findall(r"\w+", head)}
-    return bool(of_functions) and not words & (device | {"define"})
+    return any(")" in head for head in heads) and not words & (device | {"define"})
 
 
-_LEFT_OUT = r"\b(?:__global__|template|static|\w*inline\w*|constexpr|struct|class)\b"
+_LEFT_OUT = re.compile(r"\b(?:__global__|template|static|\w*inline\w*|constexpr|struct|class)\b")
 
 
-def _may_be_left_out(code: str, position: int) -> bool:
+def _may_be_left_out(scopes: Scopes, position: int) -> bool:
     """Whether that is in a function that a compiler leaves out of its output where nothing calls
     it, as nvcc leaves out every `__device__` function."""
-    depth, reach = 0, position
-    while (reach := max(code.rfind("{", 0, reach), code.rfind("}", 0, reach))) >= 0:
-        depth += 1 if code[reach] == "}" else -1
-        if depth < 0:
-            depth = 0
-            head = re.search(r"[^;{}]*$", code[:reach])[0]
-            if re.search(_LEFT_OUT, head):
-                return True
-    return False
+    return any(map(_LEFT_OUT.search, scopes.heads(position)))
 
 
 def _is_in_macro(text: str, position: int) -> bool:
     """Whether that is within a #define, which may never be used."""
     start = text.rfind("\n", 0, position) + 1
-    while start > 1 and text[:start].rstrip("\r\n").endswith("\\"):
+    while start and text.endswith(("\\\n", "\\\r\n"), 0, start):
         start = text.rfind("\n", 0, start - 1) + 1
     return re.match(r"[ \t]*#[ \t]*define\b", text[start:position]) is not None
 
 
-def _is_in_template(code: str, position: int) -> bool:
+def _is_in_template(scopes: Scopes, position: int) -> bool:
     """Whether that is within a template, of which there may be no instance."""
-    depth = 0
-    for brace in re.finditer(r"[{}]", code[:position][::-1]):
-        depth += 1 if brace[0] == "}" else -1
-        if depth < 0:
-            depth = 0
-            head = re.search(r"[^;{}]*$", code[: position - brace.end()])[0]
-            if re.search(r"\btemplate\s*<", head):
-                return True
-    return False
+    return any(re.search(r"\btemplate\s*<", head) for head in scopes.heads(position))
 
 
 def _hint(found: Statement) -> str:
@@ -227,9 +201,19 @@ def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
     return None
 
 
+class _Context(NamedTuple):
+    """What is the same for all statements of a file."""
+
+    scopes: Scopes
+    lines: Lines
+    target: Architecture | None
+
+
 class _Translator:
-    def __init__(self, text: str, code: str, found: Statement, target: Architecture | None):
-        self._text, self._code, self._found, self._target = text, code, found, target
+    def __init__(self, text: str, code: str, found: Statement, context: _Context, start: int = 0):
+        """start: where the text begins in the file of which it is a part."""
+        self._text, self._code, self._found = text, code, found
+        self._context, self._place_in_file = context, start + found.start
         self._headers = {"values.h"}
         self._in_place: set[int] = set()  # outputs that instructions write where they are
         self._located: set[int] = set()  # inputs of which an instruction wants to know the place
@@ -268,14 +252,14 @@ class _Translator:
 
     def _error(self, message: str) -> str:
         """A call that the compiler refuses where it is not within what is never used."""
-        name = f"simulator_unknown_{self._found.start}"
+        name = f"simulator_unknown_{self._place_in_file}"
         return f'extern void {name}() __attribute__((__error__("{_quoted(message)}"))); {name}(); '
 
     def _refusal(self, block: Block) -> str:
         for step in block.steps:
-            if self._target and isinstance(step, Instruction):
-                lacks = self._target.lacks(step.mnemonic, len(step.operands))
-                if lacks and _may_be_left_out(self._code, self._found.start):
+            if self._context.target and isinstance(step, Instruction):
+                lacks = self._context.target.lacks(step.mnemonic, len(step.operands))
+                if lacks and _may_be_left_out(self._context.scopes, self._place_in_file):
                     return self._error(lacks)
                 if lacks:
                     return f'{NAMES}unknown("{lacks}"); '
