@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 ASKS_MATCHERS = (8, 6)  # IPython's first release that can ask `completion`; Colab has an older one
 # A cell whose magic does not come first, which IPython takes for Python.
 _FIRST_TOO_LATE = re.compile(r"(?:(?:[ \t]*(?:#.*)?\n)+[ \t]*|[ \t]+)(%%(?:cu|cuda|check|audit)\b)")
-_CUDA = re.compile(
-    r"\b__(?:global|device|host|shared)__\b|^[ \t]*%cu\b|^[ \t]*#[ \t]*include\b", re.M
-)
+_CUDA = re.compile(r"\b__(?:global|device|host|shared)__\b")
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", re.M)
 _LAUNCH = re.compile(r"([\w.]+)[ \t]*<<<(.*?)>>>")
 
 
-def _for_python(cell: str) -> str | None:
-    """What to do with a cell that is no Python, where it is CUDA."""
+def _for_python(cell: str, refused: str) -> str | None:
+    """What to do with a cell that is no Python, where it is CUDA.
+
+    refused: the line that Python does not take.
+    """
     if magic := _FIRST_TOO_LATE.match(cell):
         return (
             f"{magic[1]} has to be the first line of its cell, without a space before it: move what"
@@ -45,7 +47,7 @@ def _for_python(cell: str) -> str | None:
         )
     if cell.lstrip().startswith("%%"):
         return None
-    if _CUDA.search(cell):
+    if _CUDA.search(refused) or _INCLUDE.search(cell):
         return "this is CUDA C++: its cell begins with a line that names it, such as %%cu mine"
     if launch := _LAUNCH.search(cell):
         return f"in Python brackets launch a kernel: {launch[1]}[{launch[2]}](...)"
@@ -110,8 +112,10 @@ class Extension:
         """Where the cell has raised the error that stands above it, that one makes way."""
         self.modules.note()
         error = result.error_before_exec or result.error_in_exec
-        if isinstance(error, SyntaxError) and (hint := _for_python(result.info.raw_cell)):
-            print(hint)
+        if isinstance(error, SyntaxError):
+            hint = _for_python(result.info.raw_cell, error.text or "")
+            if hint:
+                print(hint)
         for kernel, error, line in self._above:
             if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
                 line.tell(told_apart(kernel), "not built; its error stands below")

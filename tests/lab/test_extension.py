@@ -420,8 +420,20 @@ def test_cuda_where_python_stands_is_told_where_it_belongs(notebook, cell, says)
     shown, error = notebook.attempt(cell)
     assert isinstance(error, SyntaxError)
     assert says in shown
-    shown, _ = notebook.attempt("x = [1, 2")
-    assert "CUDA" not in shown
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "x = [1, 2",
+        "# include the mean\nx = = 1",
+        'source = """\n__global__ void k(float* x) {}\n"""\nx = = 1',
+    ],
+)
+def test_python_that_speaks_of_cuda_is_not_taken_for_it(notebook, cell):
+    shown, error = notebook.attempt(cell)
+    assert isinstance(error, SyntaxError)
+    assert "this is CUDA C++" not in shown
 
 
 def test_of_endless_output_the_beginning_and_the_end_are_shown(capsys):
