@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, Calls, converted, error, module_of
+from op_cases import DEVICE, converted, error, module_of
 from torch import Tensor
 
 import lab
@@ -242,45 +242,6 @@ def test_beside_pytorch():
     assert error(attention_decode(**inputs), truth) <= 2 * bar
 
 
-def test_opcheck_and_compile():
-    inputs = in_pages(drawn((2, 4, 1, 64), 2, 32), 8) | {"lengths": ints(20, 32)}
-    with Calls(module.kernel.build.name) as calls:
-        attention_decode(**inputs)
-    for operator, arguments in calls.noted:
-        torch.library.opcheck(operator, tuple(arguments))
-    assert calls.noted
-    compiled = torch.compile(attention_decode, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(**inputs), attention_decode(**inputs))
-
-
-@each_version
-def test_same_bits(version: str):
-    inputs = drawn((2, 4, 1, 64), 2, 1024)
-    first = attention_decode(**inputs, version=version)
-    assert all(torch.equal(attention_decode(**inputs, version=version), first) for _ in range(3))
-
-
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="streams and graphs are a GPU's")
-@each_version
-def test_graph_on_a_stream(version: str):
-    """What a graph replays follows the lengths that the device holds by then."""
-    inputs = drawn((2, 8, 1, 128), 2, 4096) | {"lengths": ints(4096, 10)}
-    attention_decode(**inputs, version=version)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = attention_decode(**inputs, version=version)
-    inputs["lengths"].copy_(ints(33, 2048))
-    graph.replay()
-    assert torch.equal(got, attention_decode(**inputs, version=version))
-
-
-def test_no_gradient():
-    inputs = drawn((1, 1, 1, 16), 1, 8, torch.float32)
-    y = attention_decode(inputs["q"].requires_grad_(), inputs["k"], inputs["v"])
-    with pytest.raises(RuntimeError, match=r"no gradient; call it under torch\.no_grad"):
-        y.sum().backward()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -309,8 +270,6 @@ def test_refused_options():
     for window in (-1, 2.5):
         with pytest.raises(ValueError, match="window is"):
             attention_decode(**inputs, window=window)
-    with pytest.raises(ValueError, match="version is"):
-        attention_decode(**inputs, version="best")
 
 
 @pytest.mark.slow  # the op is compiled for it once more

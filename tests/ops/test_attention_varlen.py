@@ -5,7 +5,7 @@ import torch
 from attention_bits import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, Calls, converted, doubled, error, module_of, outcome
+from op_cases import DEVICE, converted, doubled, error, module_of, outcome
 from torch import Tensor
 
 import lab
@@ -270,7 +270,7 @@ def test_wrong_lengths_make_nan(version: str):
         assert attention_varlen(**good, **most, **options).isnan().all()
 
 
-# ---- beside PyTorch, and in it
+# ---- beside PyTorch
 
 
 def test_beside_pytorch():
@@ -281,71 +281,6 @@ def test_beside_pytorch():
     truth = attend(*converted(batch, torch.float64).values())
     bar = error(attend(*batch.values()), truth)
     assert error(attention_varlen(**inputs).transpose(0, 1)[None], truth) <= 2 * bar
-
-
-@pytest.mark.slow
-def test_opcheck():
-    inputs = drawn((5, 9), (7, 3), 16)
-    grad = gradient_like(inputs["q"])
-    with Calls(module.kernel.build.name) as calls:
-        both_ways(attention_varlen, inputs, grad)
-        attention_varlen(**inputs)
-    for operator, arguments in calls.noted:
-        torch.library.opcheck(operator, tuple(arguments))
-    assert len(calls.noted) == 3
-
-
-def test_compiled():
-    inputs = drawn((5, 9), (7, 3), 16)
-    grad = gradient_like(inputs["q"])
-    want = both_ways(attention_varlen, inputs, grad)
-    compiled = torch.compile(attention_varlen, fullgraph=True, backend="aot_eager")
-    got = both_ways(compiled, inputs, grad)
-    assert all(torch.equal(got[name], want[name]) for name in want)
-
-
-def test_autocast():
-    """Several types take autocast's; lengths stay as they are."""
-    inputs = drawn((5, 9), (7, 3), 16)
-    with torch.autocast(DEVICE.type, torch.bfloat16):
-        got = attention_varlen(**inputs | {"v": inputs["v"].float()})
-    assert got.dtype == torch.bfloat16
-    assert torch.equal(got, attention_varlen(**inputs))
-
-
-@each_version
-def test_same_bits(version: str):
-    inputs = drawn()
-    grad = gradient_like(inputs["q"])
-    first, second = (
-        both_ways(lambda **given: attention_varlen(**given, version=version), inputs, grad)
-        for _ in range(2)
-    )
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="streams and graphs are a GPU's")
-@each_version
-def test_graph(version: str):
-    """What a graph replays follows the lengths that the device holds by then."""
-    inputs = drawn((100, 28), (100, 28), 128)
-    attention_varlen(**inputs, version=version)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = attention_varlen(**inputs, version=version)
-    for name in "qk":
-        inputs[f"cu_seqlens_{name}"].copy_(begins((3, 90)))
-    graph.replay()
-    assert torch.equal(got, attention_varlen(**inputs, version=version))
-
-
-def test_no_second_derivative():
-    inputs = drawn((3,), (3,), 16, torch.float32)
-    q = inputs["q"].requires_grad_()
-    y = attention_varlen(**inputs)
-    (dq,) = torch.autograd.grad(y.sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="attention_varlen has no second derivative"):
-        dq.sum().backward()
 
 
 # ---- errors
@@ -375,7 +310,7 @@ def test_refused(changes: dict[str, Tensor], message: str):
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_seqlen_q": -1}, {"max_seqlen_k": 2.5}, {"window": (1, -2)}, {"version": "best"}],
+    [{"max_seqlen_q": -1}, {"max_seqlen_k": 2.5}, {"window": (1, -2)}],
     ids=str,
 )
 def test_refused_options(options: dict):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_calls import bits_of
-from op_cases import DEVICE, Calls, module_of
+from op_cases import DEVICE, module_of
 from torch import Tensor
 
 import jitload
@@ -254,44 +254,6 @@ def test_pytorch_takes_what_is_quantized(name: str):
     assert (y - truth).norm() <= 0.01 * truth.norm()
 
 
-# All of opcheck but test_schema, which multiplies the inputs: PyTorch does not multiply fp8.
-UTILITIES = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-
-
-def test_opcheck_and_compile():
-    for name in NAMES:
-        x = drawn((130, 96))
-        given = pairs(name, 9, 40, 96)
-        with Calls(module_of(name).kernel.build.name) as calls:
-            want = quantized(name, x)
-        with Calls(module_of("matmul_block_scaled").kernel.build.name) as of_product:
-            product = matmul_block_scaled(**given)
-        for operator, arguments in calls.noted:
-            torch.library.opcheck(operator, tuple(arguments))
-        for operator, arguments in of_product.noted:
-            torch.library.opcheck(operator, tuple(arguments), test_utils=UTILITIES)
-        assert calls.noted
-        assert of_product.noted
-        torch._dynamo.reset()
-        compiled = torch.compile(
-            getattr(module_of(name), name), fullgraph=True, backend="aot_eager"
-        )
-        for got, wanted in zip(compiled(x), want, strict=True):
-            assert torch.equal(bits_of(got), bits_of(wanted))
-        compiled = torch.compile(matmul_block_scaled, fullgraph=True, backend="aot_eager")
-        assert torch.equal(compiled(**given), product)
-
-
-@each_op
-def test_no_gradient(name: str):
-    x = drawn((3, 64), torch.float32).requires_grad_()
-    message = rf"{name} has no gradient; call it under torch\.no"
-    with pytest.raises(RuntimeError, match=message):
-        torch.autograd.backward(quantized(name, x)[1].float().sum())
-    with torch.no_grad():
-        quantized(name, x)
-
-
 @each_op
 @pytest.mark.parametrize(
     ("x", "message"),
@@ -309,8 +271,6 @@ def test_no_gradient(name: str):
 def test_refused(name: str, x: Tensor, message: str):
     with pytest.raises(RuntimeError, match=message):
         quantized(name, x.to(DEVICE))
-    with pytest.raises(ValueError, match="version is 'best'; wanted is one of naive, vector"):
-        quantized(name, drawn((3, 64)), version="best")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, Calls, converted, doubled, error, half_ulp, largest, module_of, outcome
+from op_cases import DEVICE, converted, doubled, error, half_ulp, largest, module_of, outcome
 from torch import Tensor
 
 import lab
@@ -205,34 +205,6 @@ def test_strides_and_misaligned(version: str):
     tensors = {name: inputs[name] for name in ("x", "w", "offsets")}
     moved = {n: t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t) for n, t in tensors.items()}
     check(inputs | moved, version)
-
-
-def test_opcheck_and_compile():
-    inputs = drawn()
-    tensors = {name: inputs[name].requires_grad_() for name in "xw"}
-    with Calls(module.kernel.build.name) as calls:
-        want = grouped_matmul(**inputs)
-        want.sum().backward()
-    assert calls.noted
-    for operator, arguments in calls.noted:
-        torch.library.opcheck(operator, tuple(arguments))
-    of_want = {name: t.grad for name, t in tensors.items()}
-    for t in tensors.values():
-        t.grad = None
-    compiled = torch.compile(grouped_matmul, fullgraph=True, backend="aot_eager")
-    got = compiled(**inputs)
-    got.sum().backward()
-    assert torch.equal(got, want)
-    assert all(torch.equal(t.grad, of_want[name]) for name, t in tensors.items())
-
-
-def test_no_second_derivative():
-    inputs = drawn((3, 4), 8, 16)
-    x = inputs["x"].requires_grad_()
-    (dx,) = torch.autograd.grad(grouped_matmul(**inputs).sum(), x, create_graph=True)
-    inputs["w"].requires_grad_()
-    with pytest.raises(RuntimeError, match="grouped_matmul has no second derivative"):
-        dx.sum().backward()
 
 
 @pytest.mark.parametrize(

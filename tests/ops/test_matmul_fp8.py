@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, Calls, error, half_ulp, largest, module_of
+from op_cases import DEVICE, error, half_ulp, largest, module_of
 from torch import Tensor
 
 import lab
@@ -270,13 +270,6 @@ def test_beside_pytorch():
         assert error(got, truth) <= 2 * error(theirs, truth), version
 
 
-@each_version
-def test_same_bits(version: str):
-    inputs = drawn(140, 140, 600, ("1x128", "128x128"))
-    first = matmul_fp8(**inputs, version=version)
-    assert all(torch.equal(matmul_fp8(**inputs, version=version), first) for _ in range(3))
-
-
 # ---- memory
 
 
@@ -300,31 +293,6 @@ def test_a_part_of_a_larger_matrix(version: str):
     for columns in (slice(64, 264), slice(3, 203), slice(None, None, 2)):
         inputs = {"x": x[:, columns], "w": w[:, columns], "x_scale": one, "w_scale": one}
         check(inputs, version)
-
-
-# ---- PyTorch
-
-# All of opcheck but test_schema, which multiplies the inputs: PyTorch does not multiply fp8.
-UTILITIES = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-
-
-def test_opcheck_and_compile():
-    for scalings in SCALINGS:
-        inputs = drawn(40, 136, 288, scalings, bias=torch.bfloat16)
-        with Calls(module.kernel.build.name) as calls:
-            want = matmul_fp8(**inputs)
-        for operator, arguments in calls.noted:
-            torch.library.opcheck(operator, tuple(arguments), test_utils=UTILITIES)
-        assert calls.noted
-        compiled = torch.compile(matmul_fp8, fullgraph=True, backend="aot_eager")
-        assert torch.equal(compiled(**inputs), want)
-
-
-def test_no_gradient():
-    inputs = drawn(3, 5, 16)
-    inputs["x_scale"].requires_grad_()
-    with pytest.raises(RuntimeError, match=r"no gradient; call it under torch\.no_grad"):
-        matmul_fp8(**inputs).sum().backward()
 
 
 # ---- errors
@@ -368,8 +336,6 @@ def test_refused(changes: dict[str, Tensor], message: str):
 def test_refused_options():
     with pytest.raises(ValueError, match=r"dtype is torch\.float32; wanted is torch\.bf"):
         matmul_fp8(**drawn(3, 5, 16), dtype=torch.float32)
-    with pytest.raises(ValueError, match="version is"):
-        matmul_fp8(**drawn(3, 5, 16), version="best")
 
 
 # ---- the checker

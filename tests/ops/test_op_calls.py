@@ -5,6 +5,7 @@ That they are right, in which shapes and layouts, and what they refuse, each one
 
 import gc
 import threading
+from dataclasses import replace
 from itertools import cycle, islice
 
 import pytest
@@ -18,15 +19,20 @@ from op_calls import (
     functions,
     moved,
 )
-from op_cases import DEVICE, Calls, cast_by_hand, module_of
+from op_cases import DEVICE, Calls, by_name, cast_by_hand, module_of
 from torch import Tensor
 from wrong_calls import assert_each_tensor_is_checked
 
 each_call = pytest.mark.parametrize("call", CALLS, ids=str)
 each_best = pytest.mark.parametrize("call", BEST_CALLS, ids=str)
+FIRST_CALLS = [*{call.name: call for call in reversed(BEST_CALLS)}.values()]
+each_op = pytest.mark.parametrize("call", FIRST_CALLS, ids=str)
 on_a_gpu = pytest.mark.skipif(
     DEVICE.type != "cuda", reason="the simulator has one stream, no graphs and one device"
 )
+# All of opcheck but test_schema, which multiplies the inputs: PyTorch does not multiply fp8.
+UTILITIES = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+WIDE, FLOAT4 = (torch.float32, torch.bfloat16), torch.float4_e2m1fn_x2
 on_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
@@ -45,9 +51,7 @@ def test_same_bits_on_every_run(call: Call):
     assert_same_bits(call.outcome(inputs), call.outcome(inputs))
 
 
-@pytest.mark.parametrize(
-    "call", {call.name: call for call in reversed(BEST_CALLS)}.values(), ids=str
-)
+@each_op
 def test_threads_do_not_disturb_each_other(call: Call):
     inputs = [call.inputs(seed) for seed in range(2)]
     want = [call.outcome(given) for given in inputs]
@@ -110,6 +114,55 @@ def test_autocast_casts_what_is_registered(call: Call):
         if f"d{name}" in want:
             want[f"d{name}"] = want[f"d{name}"].to(inputs[name].dtype)
     assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, marks=[pytest.mark.slow] * (call not in FIRST_CALLS))
+        for call in BEST_CALLS
+    ],
+    ids=str,
+)
+def test_opcheck_and_compile(call: Call):
+    inputs = call.inputs()
+    module = module_of(call.module)
+    with Calls(module.kernel.build.name) as calls:
+        want = call.outcome(inputs)
+    assert calls.noted
+    for op, arguments in calls.noted:
+        utilities = UTILITIES
+        if not any(isinstance(it, Tensor) and it.dtype.itemsize == 1 for it in arguments):
+            utilities = ("test_schema", *UTILITIES)
+        torch.library.opcheck(op, tuple(arguments), test_utils=utilities)
+    torch.compiler.reset()
+    compiled = torch.compile(getattr(module, call.name), fullgraph=True, backend="aot_eager")
+    assert_same_bits(call.outcome(inputs, compiled), want)
+
+
+# matmul_block_scaled's tensors are all of too few bits for a gradient.
+@pytest.mark.parametrize(
+    "call", [call for call in FIRST_CALLS if call.name != "matmul_block_scaled"], ids=str
+)
+def test_a_derivative_that_there_is_not(call: Call):
+    inputs = call.inputs()
+    first = next(t for t in inputs.values() if isinstance(t, Tensor) and t.dtype in WIDE)
+    first.requires_grad_()
+    results = by_name(call.ours(**inputs)).values()
+    which, end = "gradient", sum(y.float().sum() for y in results if y.dtype != FLOAT4)
+    if call.has_gradient:
+        which = "second derivative"
+        end = torch.autograd.grad(end, first, create_graph=True)[0].sum()
+    with pytest.raises(RuntimeError, match=f"^{call.name} has no {which}; "):
+        end.backward()
+
+
+@pytest.mark.parametrize("call", [call for call in FIRST_CALLS if call.version], ids=str)
+def test_unknown_version(call: Call):
+    versions = ", ".join(module_of(call.module).VERSIONS)
+    message = f"^version is 'best'; wanted is one of {versions}$"
+    with pytest.raises(ValueError, match=message):
+        replace(call, version="best").ours(**call.inputs())
 
 
 # ---- what only a GPU can show

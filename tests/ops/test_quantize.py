@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, Calls, module_of
+from op_cases import DEVICE, module_of
 from torch import Tensor
 
 import jitload
@@ -166,26 +166,6 @@ def test_conversions_by_hand_and_by_the_instruction():
         assert (got[x.isnan()] & 0x7F == 0x7F).all()
 
 
-def test_opcheck_and_compile():
-    for scaling in SCALINGS:
-        given = {"x": drawn((130, 200))} | options(scaling)
-        with Calls(module.kernel.build.name) as calls:
-            want = quantize(**given)
-        for operator, arguments in calls.noted:
-            torch.library.opcheck(operator, tuple(arguments))
-        assert calls.noted
-        compiled = torch.compile(quantize, fullgraph=True, backend="aot_eager")
-        got = compiled(**given)
-        assert torch.equal(bits(got[0]), bits(want[0]))
-        assert torch.equal(got[1], want[1])
-
-
-def test_no_gradient():
-    x = drawn((3, 200), torch.float32).requires_grad_()
-    with pytest.raises(RuntimeError, match=r"quantize has no gradient; call it under torch\.no"):
-        quantize(x)[1].sum().backward()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -210,8 +190,6 @@ def test_refused(changes: dict, message: str):
 def test_refused_options():
     with pytest.raises(ValueError, match="scaling is 'column'; wanted is one of tensor, row"):
         quantize(drawn((3, 4)), "column")
-    with pytest.raises(ValueError, match="version is"):
-        quantize(drawn((3, 4)), version="best")
 
 
 @pytest.mark.slow
