@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import math
 import os
 import statistics
@@ -179,6 +180,27 @@ def mostly_slow(cases: Iterable[Case | str]) -> list:
     """
     names = [(it, it if isinstance(it, str) else it.op.name) for it in cases]
     return [pytest.param(it, marks=[pytest.mark.slow] * (name not in QUICK)) for it, name in names]
+
+
+def in_pairs(**axes: Iterable) -> pytest.MarkDecorator:
+    """Parametrizes a test by a few combinations, in which every two values of two axes meet.
+
+    On a GPU, where that is quick, by all combinations.
+    """
+    values = [list(axis) for axis in axes.values()]
+    every = list(itertools.product(*(range(len(axis)) for axis in values)))
+
+    def pairs_of(places: tuple[int, ...]) -> set:
+        return set(itertools.combinations(enumerate(places), 2))
+
+    chosen = every if DEVICE.type == "cuda" else []
+    left = set() if chosen else set().union(*map(pairs_of, every))
+    while left:
+        chosen.append(max(every, key=lambda places: len(pairs_of(places) & left)))
+        left -= pairs_of(chosen[-1])
+    rows = [[axis[i] for axis, i in zip(values, places, strict=True)] for places in chosen]
+    params = [pytest.param(*row, id="-".join(map(str, row))) for row in rows]
+    return pytest.mark.parametrize(tuple(axes), params)
 
 
 def skip_unless_free(needed: int) -> None:

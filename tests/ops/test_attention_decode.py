@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, converted, error, module_of
+from op_cases import DEVICE, converted, error, in_pairs, module_of
 from torch import Tensor
 
 import lab
@@ -13,9 +13,6 @@ import reference
 module = module_of("attention_decode")
 attention_decode = module.attention_decode
 each_version = pytest.mark.parametrize("version", module.VERSIONS)
-each_type = pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str
-)
 
 
 def drawn(
@@ -71,15 +68,20 @@ def check(inputs: dict[str, Tensor], version: str, **options) -> Tensor:
     return got
 
 
-@each_type
-@each_version
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "queries", "cols"),
-    [(8, 2, 1, 128), (2, 2, 1, 64), (3, 1, 4, 40), (6, 1, 3, 33), (2, 1, 1, 256), (1, 1, 2, 300)],
+# Heads, those of k and v, queries, columns.
+SHAPES = [
+    *[(8, 2, 1, 128), (2, 2, 1, 64), (3, 1, 4, 40)],
+    *[(6, 1, 3, 33), (2, 1, 1, 256), (1, 1, 2, 300)],
+]
+
+
+@in_pairs(
+    version=module.VERSIONS,
+    dtype=(torch.bfloat16, torch.float16, torch.float32, torch.float64),
+    shape=SHAPES,
 )
-def test_shapes(
-    version: str, dtype: torch.dtype, heads: int, kv_heads: int, queries: int, cols: int
-):
+def test_shapes(version: str, dtype: torch.dtype, shape: tuple[int, int, int, int]):
+    heads, kv_heads, queries, cols = shape
     inputs = drawn((2, heads, queries, cols), kv_heads, 200, dtype)
     check(inputs, version)
     check(inputs, version, lengths=ints(200, 77), window=30, scale=0.2)

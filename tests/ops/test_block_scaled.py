@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_calls import bits_of
-from op_cases import DEVICE, module_of
+from op_cases import DEVICE, in_pairs, module_of
 from torch import Tensor
 
 import jitload
@@ -23,9 +23,7 @@ VERSIONS = ("naive", "vector")
 BLOCKS = {"quantize_mxfp8": 32, "quantize_nvfp4": 16}
 each_op = pytest.mark.parametrize("name", NAMES)
 each_version = pytest.mark.parametrize("version", VERSIONS)
-each_type = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str
-)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 matmul_block_scaled = module_of("matmul_block_scaled").matmul_block_scaled
 
 
@@ -65,10 +63,10 @@ def pairs(name: str, rows: int, units: int, cols: int, **given: object) -> dict[
     return {p + n: t for p, ts in (("x", x), ("w", w)) for n, t in zip(names, ts, strict=False)}
 
 
-@each_type
-@each_op
-@each_version
-@pytest.mark.parametrize("shape", [(130, 96), (1, 32), (5, 352), (2, 3, 64), (64,)], ids=str)
+SHAPES = [(130, 96), (1, 32), (5, 352), (2, 3, 64), (64,)]
+
+
+@in_pairs(version=VERSIONS, name=NAMES, dtype=DTYPES, shape=SHAPES)
 def test_shapes(version: str, name: str, dtype: torch.dtype, shape: tuple[int, ...]):
     check(name, drawn(shape, dtype), version)
 
@@ -87,7 +85,7 @@ def test_empty(version: str, name: str, shape: tuple[int, int]):
 def test_any_shape(version: str, name: str, data: st.DataObject):
     draw = data.draw
     shape = draw(st.integers(0, 140)), draw(st.integers(0, 9)) * BLOCKS[name]
-    dtype = draw(st.sampled_from((torch.float32, torch.float16, torch.bfloat16)))
+    dtype = draw(st.sampled_from(DTYPES))
     check(name, drawn(shape, dtype) * 10.0 ** draw(st.integers(-6, 4)), version)
 
 

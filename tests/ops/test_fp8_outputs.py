@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE
+from op_cases import DEVICE, in_pairs
 from torch import Tensor
 
 import lab
@@ -16,12 +16,11 @@ from kernels.rms_norm import rms_norm, rms_norm_fp8
 from kernels.swiglu import swiglu, swiglu_fp8
 
 each_scaling = pytest.mark.parametrize("scaling", ["row", "1x128"])
-each_type = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str
-)
-each_shape = pytest.mark.parametrize(
-    "shape", [(5, 128), (3, 1000), (2, 3, 257), (40,), (2, 9000), (0, 64), (3, 0)], ids=str
-)
+AXES = {
+    "shape": [(5, 128), (3, 1000), (2, 3, 257), (40,), (2, 9000), (0, 64), (3, 0)],
+    "scaling": ("row", "1x128"),
+    "dtype": (torch.float32, torch.float16, torch.bfloat16),
+}
 
 
 def drawn(op: str, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> dict:
@@ -34,18 +33,13 @@ def same_bits(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*as_bytes, strict=True))
 
 
-@each_type
-@each_scaling
-@each_shape
+@in_pairs(**AXES)
 def test_swiglu(shape: tuple[int, ...], scaling: str, dtype: torch.dtype):
     inputs = drawn("swiglu", shape, dtype)
     assert same_bits(swiglu_fp8(**inputs, scaling=scaling), quantize(swiglu(**inputs), scaling))
 
 
-@each_type
-@each_scaling
-@each_shape
-@pytest.mark.parametrize("with_residual", [False, True])
+@in_pairs(**AXES, with_residual=(False, True))
 def test_rms_norm(shape: tuple[int, ...], scaling: str, dtype: torch.dtype, with_residual: bool):
     check_rms_norm(shape, scaling, dtype, with_residual)
 

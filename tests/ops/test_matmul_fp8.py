@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, error, half_ulp, largest, module_of
+from op_cases import DEVICE, error, half_ulp, in_pairs, largest, module_of
 from torch import Tensor
 
 import lab
@@ -14,7 +14,6 @@ from kernels.quantize import quantize
 module = module_of("matmul_fp8")
 matmul_fp8 = module.matmul_fp8
 each_version = pytest.mark.parametrize("version", module.VERSIONS)
-each_type = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 SCALINGS = [("tensor", "tensor"), ("row", "row"), ("row", "tensor"), ("1x128", "128x128")]
 each_scaling = pytest.mark.parametrize("scalings", SCALINGS, ids="-".join)
 FP8 = torch.float8_e4m3fn
@@ -60,13 +59,10 @@ def check(inputs: dict[str, Tensor], version: str, dtype: torch.dtype = torch.bf
 # ---- shapes: tiles and their tails, more k than there are stages
 
 
-@each_scaling
-@each_version
-@pytest.mark.parametrize(
-    "shape",
-    [(128, 128, 128), (200, 136, 272), (1, 8, 16)],
-    ids=str,
-)
+TILES = [(128, 128, 128), (200, 136, 272), (1, 8, 16)]
+
+
+@in_pairs(version=module.VERSIONS, scalings=SCALINGS, shape=TILES)
 def test_tiles(version: str, scalings: tuple[str, str], shape: tuple[int, int, int]):
     check(drawn(*shape, scalings), version)
 
@@ -82,16 +78,12 @@ def test_more_blocks_of_k_than_lanes():
     check(drawn(40, 130, 4240, SCALINGS[3]), "wgmma")
 
 
-@each_type
-@each_scaling
-@each_version
+@in_pairs(version=module.VERSIONS, scalings=SCALINGS, dtype=(torch.bfloat16, torch.float16))
 def test_bias_and_types(version: str, scalings: tuple[str, str], dtype: torch.dtype):
     check(drawn(70, 150, 144, scalings, bias=dtype), version, dtype)
 
 
-@each_scaling
-@each_version
-@pytest.mark.parametrize("shape", [(130, 77, 65), (9, 131, 7), (1, 1, 1)], ids=str)
+@in_pairs(version=module.VERSIONS, scalings=SCALINGS, shape=[(130, 77, 65), (9, 131, 7), (1, 1, 1)])
 def test_rows_that_are_no_multiple_of_16_bytes(
     version: str, scalings: tuple[str, str], shape: tuple[int, int, int]
 ):
@@ -144,9 +136,7 @@ def test_other_ranks(version: str, leading: tuple[int, ...]):
         check(drawn(leading, 24, 300, scalings), version)
 
 
-@each_scaling
-@each_version
-@pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
+@in_pairs(version=module.VERSIONS, scalings=SCALINGS, shape=[(0, 5, 16), (5, 0, 16), (5, 3, 0)])
 def test_empty(version: str, scalings: tuple[str, str], shape: tuple[int, int, int]):
     got = check(drawn(*shape, scalings, bias=torch.bfloat16), version)
     assert got.shape == shape[:2]

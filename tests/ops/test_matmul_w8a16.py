@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, error, half_ulp, largest, module_of
+from op_cases import DEVICE, error, half_ulp, in_pairs, largest, module_of
 from torch import Tensor
 
 import lab
@@ -15,7 +15,8 @@ import reference
 module = module_of("matmul_w8a16")
 matmul_w8a16 = module.matmul_w8a16
 each_version = pytest.mark.parametrize("version", module.VERSIONS)
-each_type = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+DTYPES = (torch.bfloat16, torch.float16)
+each_type = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 by_group = pytest.mark.parametrize("groups", [False, True], ids=["rows", "groups"])
 
 
@@ -63,14 +64,13 @@ def check(inputs: dict[str, Tensor], version: str) -> Tensor:
     return got
 
 
-@each_type
-@by_group
-@each_version
-@pytest.mark.parametrize(
-    "shape",
-    [(128, 128, 128), (150, 136, 272), (1, 130, 1040), (8, 40, 528), (9, 8, 16), (60, 72, 400)],
-    ids=str,
-)
+SHAPES = [
+    *[(128, 128, 128), (150, 136, 272), (1, 130, 1040)],
+    *[(8, 40, 528), (9, 8, 16), (60, 72, 400)],
+]
+
+
+@in_pairs(version=module.VERSIONS, shape=SHAPES, groups=(False, True), dtype=DTYPES)
 def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int, int, int]):
     check(drawn(*shape, groups, dtype), version)
 
@@ -118,11 +118,10 @@ def nearly_equal_weights(units: int) -> dict[str, Tensor]:
     return inputs
 
 
-@by_group
-@each_version
-@pytest.mark.parametrize(
-    "shape", [(30, 77, 65), (3, 5, 135), (16, 33, 1057), (8, 19, 130), (1, 1, 1)], ids=str
-)
+ODD = [(30, 77, 65), (3, 5, 135), (16, 33, 1057), (8, 19, 130), (1, 1, 1)]
+
+
+@in_pairs(version=module.VERSIONS, shape=ODD, groups=(False, True))
 def test_rows_that_are_no_multiple_of_16_bytes(
     version: str, groups: bool, shape: tuple[int, int, int]
 ):
@@ -148,9 +147,7 @@ def test_other_ranks_and_no_bias(version: str, leading: tuple[int, ...]):
     check(inputs, version)
 
 
-@by_group
-@each_version
-@pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
+@in_pairs(version=module.VERSIONS, shape=[(0, 5, 16), (5, 0, 16), (5, 3, 0)], groups=(False, True))
 def test_empty(version: str, groups: bool, shape: tuple[int, int, int]):
     assert check(drawn(*shape, groups), version).shape == shape[:2]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, module_of
+from op_cases import DEVICE, in_pairs, module_of
 from torch import Tensor
 
 import jitload
@@ -18,9 +18,7 @@ module = module_of("quantize")
 quantize = module.quantize
 each_version = pytest.mark.parametrize("version", module.VERSIONS)
 each_scaling = pytest.mark.parametrize("scaling", SCALINGS)
-each_type = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str
-)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Tensor:
@@ -55,10 +53,10 @@ def cpu(value: object) -> object:
     return value.cpu() if isinstance(value, Tensor) else value
 
 
-@each_type
-@each_scaling
-@each_version
-@pytest.mark.parametrize("shape", [(130, 257), (5, 128), (200, 384), (1, 1), (2, 3000)], ids=str)
+SHAPES = [(130, 257), (5, 128), (200, 384), (1, 1), (2, 3000)]
+
+
+@in_pairs(version=module.VERSIONS, scaling=SCALINGS, dtype=DTYPES, shape=SHAPES)
 def test_shapes(version: str, scaling: str, dtype: torch.dtype, shape: tuple[int, int]):
     check(drawn(shape, dtype), version, **options(scaling))
 
@@ -70,9 +68,7 @@ def test_other_ranks(version: str, scaling: str, shape: tuple[int, ...]):
     check(drawn(shape), version, **options(scaling))
 
 
-@each_scaling
-@each_version
-@pytest.mark.parametrize("shape", [(0, 200), (3, 0), (0, 0)], ids=str)
+@in_pairs(version=module.VERSIONS, scaling=SCALINGS, shape=[(0, 200), (3, 0), (0, 0)])
 def test_empty(version: str, scaling: str, shape: tuple[int, int]):
     check(drawn(shape), version, **options(scaling))
 
@@ -83,7 +79,7 @@ def test_empty(version: str, scaling: str, shape: tuple[int, int]):
 def test_any_shape(version: str, data: st.DataObject):
     draw = data.draw
     shape = draw(st.integers(0, 140)), draw(st.integers(0, 300))
-    dtype = draw(st.sampled_from((torch.float32, torch.float16, torch.bfloat16)))
+    dtype = draw(st.sampled_from(DTYPES))
     x = drawn(shape, dtype) * 10.0 ** draw(st.integers(-6, 4))
     check(x, version, **options(draw(st.sampled_from(SCALINGS))))
 
