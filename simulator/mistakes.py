@@ -14,7 +14,8 @@ Mistake = tuple[int, str, str]
 
 _INITIALIZED = re.compile(r"\b__shared__\b[^;{}=]*?\w(?:\s*\[[^][]*\])*\s*(?P<sign>=(?!=))")
 _KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(?P<name>(?!__)\w+)\s*\(")
-_CALL = r"\b{}\b\s*(?:<[\w\s,:*]*>\s*)?(?=\()"
+_OTHERWISE = re.compile(r"\b(\w+)\s*=|\bdefine\s+(\w+)\b")
+_CALL = re.compile(r"\b(\w+)\b\s*(?:<[\w\s,:*]*>\s*)?(?=\()")
 
 
 def mistakes(code: str, plain: str) -> Iterator[Mistake]:
@@ -68,23 +69,22 @@ def _called(code: str) -> Iterator[Mistake]:
     Only a name that is a kernel's wherever it is declared, and no macro's or variable's.
     """
     kernels = {match.start("name"): match["name"] for match in _KERNEL.finditer(code)}
-    for name in sorted(set(kernels.values())):
-        if re.search(rf"\b{name}\s*=|\bdefine\s+{name}\b", code):
+    calls: dict[str, list[int]] = {name: [] for name in kernels.values()}
+    for match in _OTHERWISE.finditer(code) if calls else ():
+        calls.pop(match[1] or match[2], None)
+    for call in _CALL.finditer(code) if calls else ():
+        if call.start() in kernels or call[1] not in calls:
             continue
-        calls = []
-        for call in re.finditer(_CALL.format(name), code):
-            before = code[max(0, call.start() - 80) : call.start()].rstrip()
-            end = closing(code, call.end())
-            if call.start() in kernels:
-                continue
-            if re.search(r"[>*&\w]$", before) and not re.search(r"\b(else|do|return)$", before):
-                break  # a function of that name, or an instance of the template
-            if re.search(r"[;{}]$", before) and end and re.compile(r"\s*;").match(code, end):
-                calls.append(call.start())
-        else:
-            for start in calls:
-                yield (
-                    start,
-                    f"{name} is a kernel: it is launched, and not called",
-                    f"Write {name}<<<blocks, threads>>>(...).",
-                )
+        before = code[max(0, call.start() - 80) : call.start()].rstrip()
+        end = closing(code, call.end())
+        if re.search(r"[>*&\w]$", before) and not re.search(r"\b(else|do|return)$", before):
+            calls.pop(call[1])  # a function of that name, or an instance of the template
+        elif re.search(r"[;{}]$", before) and end and re.compile(r"\s*;").match(code, end):
+            calls[call[1]].append(call.start())
+    for name, starts in sorted(calls.items()):
+        for start in starts:
+            yield (
+                start,
+                f"{name} is a kernel: it is launched, and not called",
+                f"Write {name}<<<blocks, threads>>>(...).",
+            )
