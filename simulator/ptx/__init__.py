@@ -4,7 +4,7 @@
 
     do {
         auto&& simulator_lvalue0 = (x);
-        const uint32_t simulator_1 = ::simulator::__ptx::__ptx_bits<uint32_t>(n);
+        uint32_t simulator_1 = ::simulator::__ptx::__ptx_bits<uint32_t>(n);
         uint32_t simulator_0 = ::simulator::__ptx::__ptx_bits<uint32_t>(simulator_lvalue0);
         bool simulator_p;
         simulator_p = ::simulator::__ptx::__ptx_compare_ne<

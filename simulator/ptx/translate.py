@@ -301,7 +301,7 @@ class _Translator:
         if operand.letter == "n":
             return f"const auto simulator_{index} = {NAMES}immediate"
         word = self._word(operand)
-        return f"const {word} simulator_{index} = {NAMES}bits<{word}>"
+        return f"{word} simulator_{index} = {NAMES}bits<{word}>"  # ptxas lets one write it
 
     def _word(self, operand: statement.Operand) -> str:
         letter = operand.letter[:1]
