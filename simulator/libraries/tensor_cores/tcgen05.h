@@ -364,18 +364,34 @@ ColumnRanges read_by(const TensorOperation& it) {
     return found;
 }
 
-// Of the running block: an operation that is under way and writes these columns, or, for who
-// writes, reads them. Operations come in their order: among themselves they wait for nobody.
-Conflict operation_in(TensorMemory& memory, const ColumnRanges& columns, bool writes) {
-    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
-    for (const auto& [rank, asked] : memory.asked) {
-        for (size_t i = asked.done; i < asked.operations.size(); i++) {
-            const TensorOperation& it = asked.operations[i];
-            if (meet(columns, written_by(it)) || (writes && meet(columns, read_by(it))))
-                return {name_of(it), it.file, it.line};
-        }
+// Visits what the threads have asked for that reaches the running block's tensor memory, by block
+// and thread: of its own, and of the other block of a pair what the pair does together.
+template <class Visit>
+void for_each_operation(Visit visit) {
+    const Block& block = running_block();
+    const Block* sharing[] = {&block, nullptr};
+    if (block.cluster && count_cluster(block) % 2 == 0)
+        sharing[1] = block.cluster[block.cluster_rank ^ 1];
+    for (const Block* of : sharing) {
+        if (!of || of->cluster != block.cluster) continue;
+        TensorMemory& memory = memory_of(*of);
+        std::lock_guard<std::recursive_mutex> lock(memory.mutex);
+        for (const auto& [rank, asked] : memory.asked)
+            for (size_t i = asked.done; i < asked.operations.size(); i++)
+                if (of == &block || asked.operations[i].blocks == 2)
+                    visit(*of, rank, asked.operations[i]);
     }
-    return {};
+}
+
+// An operation that is under way and writes these columns, or, for who writes, reads them.
+Conflict operation_in(const ColumnRanges& columns, bool writes) {
+    Conflict found{};
+    for_each_operation([&](const Block&, unsigned, const TensorOperation& it) {
+        if (!found.file &&
+            (meet(columns, written_by(it)) || (writes && meet(columns, read_by(it)))))
+            found = {name_of(it), it.file, it.line};
+    });
+    return found;
 }
 
 // A load or a store of a warp that is under way in columns that are written, or, of stores, read.
@@ -395,36 +411,34 @@ Conflict access_in(TensorMemory& memory, const ColumnRanges& written, const Colu
 }  // namespace
 
 Conflict conflict_of(const TensorAccess& access, int count) {
-    return operation_in(memory_of(running_block()), columns_of(access, count), access.is_store);
+    return operation_in(columns_of(access, count), access.is_store);
 }
 // Operations of one thread follow each other, but for products whose accumulators overlap in part.
 // Those of another thread are to be waited for.
 Conflict conflict_of(const TensorOperation& operation) {
     const Block& block = running_block();
-    TensorMemory& memory = memory_of(block);
     const ColumnRanges written = written_by(operation), read = read_by(operation);
-    const Conflict found = access_in(memory, written, read);
-    if (found.file) return found;
-    std::lock_guard<std::recursive_mutex> lock(memory.mutex);
-    for (const auto& [rank, asked] : memory.asked)
-        for (size_t i = asked.done; i < asked.operations.size(); i++) {
-            const TensorOperation& it = asked.operations[i];
-            const ColumnRanges its = written_by(it);
-            const bool are_products =
-                it.kind == TensorOperation::Product && operation.kind == TensorOperation::Product;
-            if (are_products && it.to >> 16 != operation.to >> 16) continue;  // in other lanes
-            if (rank == block.rank
-                    ? are_products && meet(written, its) && !(written[0] == its[0])
-                    : meet(written, its) || meet(read, its) || meet(written, read_by(it)))
-                return {name_of(it), it.file, it.line};
-        }
-    return {};
+    const Pair pair(block, operation);
+    Conflict found{};
+    for (int i = 0; i < pair.count && !found.file; i++)
+        found = access_in(*pair.memories[i], written, read);
+    for_each_operation([&](const Block& of, unsigned rank, const TensorOperation& it) {
+        if (found.file) return;
+        const ColumnRanges its = written_by(it);
+        const bool are_products =
+            it.kind == TensorOperation::Product && operation.kind == TensorOperation::Product;
+        if (are_products && it.to >> 16 != operation.to >> 16) return;  // in other lanes
+        if (&of == &block && rank == block.rank
+                ? are_products && meet(written, its) && !(written[0] == its[0])
+                : meet(written, its) || meet(read, its) || meet(written, read_by(it)))
+            found = {name_of(it), it.file, it.line};
+    });
+    return found;
 }
 Conflict conflict_of(uint32_t first, uint32_t count) {
-    TensorMemory& memory = memory_of(running_block());
     const ColumnRanges columns{{first & 0xffff, count}};
-    const Conflict found = operation_in(memory, columns, true);
-    return found.file ? found : access_in(memory, columns, columns);
+    const Conflict found = operation_in(columns, true);
+    return found.file ? found : access_in(memory_of(running_block()), columns, columns);
 }
 
 TensorUse use_of(const TensorAccess& access, int count) {
