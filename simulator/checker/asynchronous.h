@@ -272,7 +272,7 @@ class Asynchronous final : public WorkWatcher {
     std::map<uintptr_t, Tile> tiles;
     // How often the order of scale factors was looked for at a product, of A and of B: it is the
     // same for all tiles, and to look for rows in all memory takes time.
-    static constexpr int most_order_looks = 4;
+    static constexpr int most_order_looks = 1 << 8;
     std::map<std::pair<const Site*, bool>, int> order_looks;
     uint64_t random = 0;
     uint32_t tensor_time = 1;

@@ -102,9 +102,10 @@ const char* Asynchronous::only_place_of(const char* bytes, const Region*& in) {
 
 // A and B come from matrices in global memory, and their scale factors from a tensor of so many
 // words for each row. Where the words of 128 rows are these rows', but some are another's, the
-// order in shared memory is wrong. Told is only what is certain: the rows of the matrix are found
-// in their order, no tensor has their scale factors in this order, neither by rows nor in tiles,
-// and the words differ enough to be known by their values.
+// order in shared memory is wrong; where they are those of these rows' other blocks, the wrong ones
+// were copied. Told is only what is certain: the rows of the matrix are found in their order, no
+// tensor has their scale factors in this order, neither by rows nor in tiles, and the words differ
+// enough to be known by their values.
 void Asynchronous::look_for_order(const TensorUse& use, const Site& at) {
     if (!use.scales_of_row || use.is_told || use.matrix_count != 2 * use.block_count) return;
     for (int i = 0; i < 2 * use.block_count; i++) {
@@ -134,7 +135,9 @@ void Asynchronous::look_for_order(const TensorUse& use, const SharedMatrix& matr
     std::sort(sorted, sorted + rows_of_scales);
     if (std::unique(sorted, sorted + rows_of_scales) - sorted < 16) return;
 
-    order_looks[{&at, is_b}]++;
+    // Of many products the first ones, and ever fewer: each look goes through all of memory.
+    const int look = order_looks[{&at, is_b}]++;
+    if (look >= 4 && look & (look - 1)) return;
     const Region *region = nullptr, *second = nullptr;
     const char* const begin = only_place_of(line_of(matrix, first), region);
     const char* const next = begin ? only_place_of(line_of(matrix, first + 1), second) : nullptr;
@@ -147,47 +150,70 @@ void Asynchronous::look_for_order(const TensorUse& use, const SharedMatrix& matr
     for (uint32_t r = 0; r < rows_of_scales; r++)
         if (memcmp(begin + r * pitch, line_of(matrix, first + r), 16)) return;
 
-    const size_t column = offset % pitch / of_scale / 4 * 4;
+    const size_t own = offset % pitch / of_scale / 4 * 4, tiles_down = (rows + 127) / 128;
     const auto word = [](const Region& of, size_t offset) {
         uint32_t found;
         memcpy(&found, reinterpret_cast<const char*>(of.begin + offset), sizeof found);
         return found;
     };
-    const auto by_rows = [&](const Region& of, size_t r) {
+    const auto by_rows = [&](const Region& of, size_t r, size_t column) {
         return word(of, (row + r) * row_bytes + column);
     };
-    const auto in_tiles = [&](const Region& of, size_t r) {
-        const size_t tile = (row + r) / 128 * (row_bytes / 4) + column / 4;
+    // Tiles of the same rows follow each other, or those of the same blocks do.
+    const auto in_tiles = [&](const Region& of, size_t r, size_t column, bool down) {
+        const size_t i = (row + r) / 128, j = column / 4;
+        const size_t tile = down ? j * tiles_down + i : i * (row_bytes / 4) + j;
         return word(of, tile * 512 + (row + r) % 32 * 16 + (row + r) % 128 / 32 * 4);
+    };
+    // Whether a region has the words as the scale factors of these rows, from a block on.
+    const auto has = [&](const Region& each, size_t column, bool or_down) {
+        bool has_rows = true, has_tiles = tiles_down * row_bytes * 128 <= each.size;
+        bool has_down = has_tiles && or_down;
+        for (uint32_t r = 0; r < rows_of_scales && (has_rows || has_tiles || has_down); r++) {
+            has_rows = has_rows && by_rows(each, r, column) == words[r];
+            has_tiles = has_tiles && in_tiles(each, r, column, false) == words[r];
+            has_down = has_down && in_tiles(each, r, column, true) == words[r];
+        }
+        return has_rows || has_tiles || has_down;
+    };
+    const auto may_be_scales = [&](const Region& each) {
+        return is_global(each) && &each != region && each.size >= rows * row_bytes &&
+               each.size % row_bytes == 0;
     };
     const Region* permuted = nullptr;
     for (const Region& each : recorder.regions) {
-        if (!is_global(each) || &each == region) continue;
-        if (each.size < rows * row_bytes || each.size % row_bytes) continue;
-        bool has_rows = true;
-        bool has_tiles = ((row + rows_of_scales - 1) / 128 + 1) * row_bytes * 128 <= each.size;
-        uint32_t own[rows_of_scales];
-        for (uint32_t r = 0; r < rows_of_scales; r++) {
-            own[r] = by_rows(each, r);
-            has_rows &= own[r] == words[r];
-            has_tiles = has_tiles && in_tiles(each, r) == words[r];
-        }
-        if (has_rows || has_tiles) return;
+        if (!may_be_scales(each)) continue;
+        if (has(each, own, true)) return;
         std::copy(words, words + rows_of_scales, sorted);
         std::sort(sorted, sorted + rows_of_scales);
-        std::sort(own, own + rows_of_scales);
-        if (std::equal(own, own + rows_of_scales, sorted)) permuted = &each;
+        uint32_t its[rows_of_scales];
+        for (uint32_t r = 0; r < rows_of_scales; r++) its[r] = by_rows(each, r, own);
+        std::sort(its, its + rows_of_scales);
+        if (std::equal(its, its + rows_of_scales, sorted)) permuted = &each;
     }
-    if (!permuted) return;
-    uint32_t wrong = 0, from = 0;
-    while (by_rows(*permuted, wrong) == words[wrong]) wrong++;
-    while (by_rows(*permuted, from) != words[wrong]) from++;
-    say("scale factors",
-        text("row %u of %s has the scale factors of row %u (%s): in the 512 bytes that tcgen05.cp "
-             "copies, those of row r and block j are byte r %% 32 * 16 + r / 32 * 4 + j",
-             first + wrong, is_b ? "B, a column of the product," : "A", first + from,
-             permuted->name.c_str()),
-        at, copy, "tcgen05.cp");
+    if (permuted) {
+        uint32_t wrong = 0, from = 0;
+        while (by_rows(*permuted, wrong, own) == words[wrong]) wrong++;
+        while (by_rows(*permuted, from, own) != words[wrong]) from++;
+        say("scale factors",
+            text("row %u of %s has the scale factors of row %u (%s): in the 512 bytes that "
+                 "tcgen05.cp copies, those of row r and block j are byte r %% 32 * 16 + r / 32 * 4 "
+                 "+ j",
+                 first + wrong, is_b ? "B, a column of the product," : "A", first + from,
+                 permuted->name.c_str()),
+            at, copy, "tcgen05.cp");
+        return;
+    }
+    for (const Region& each : recorder.regions)
+        for (size_t column = 0; may_be_scales(each) && column < row_bytes; column += 4) {
+            if (column == own || !has(each, column, false)) continue;
+            say("scale factors",
+                text("blocks %zu to %zu of the rows of %s are multiplied with the scale factors of "
+                     "blocks %zu to %zu (%s)",
+                     own, own + 3, is_b ? "B" : "A", column, column + 3, each.name.c_str()),
+                at, copy, "tcgen05.cp");
+            return;
+        }
 }
 
 }  // namespace

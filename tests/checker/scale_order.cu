@@ -2,7 +2,7 @@
 // those of its row and 4 blocks where tcgen05.cp wants them, or elsewhere.
 #include "kernels/tensor_order.cuh"
 
-enum Order { kRight, kByRows, kOtherWay, kHalvesSwapped, kTransposed };
+enum Order { kRight, kByRows, kOtherWay, kHalvesSwapped, kTransposed, kFirstBlocks };
 
 DEVICE int place_of(int row, int order) {
     switch (order) {
@@ -48,10 +48,12 @@ __global__ void multiply_with(const unsigned char* x, const unsigned char* scale
     __syncthreads();
     for (int step = 0; step < steps; step++) {
         put_row(tile, x + size_t(row) * row_bytes + step * 32);
-        const unsigned word = reinterpret_cast<const unsigned*>(
-            scales_of_x)[row * (row_bytes / of_scale / 4) + step / steps_of_word];
-        scales[0][place_of(threadIdx.x, of_b ? kRight : order)] = word;
-        scales[1][place_of(threadIdx.x, of_b ? order : kRight)] = word;
+        const unsigned* words =
+            reinterpret_cast<const unsigned*>(scales_of_x) + row * (row_bytes / of_scale / 4);
+        const unsigned right = words[step / steps_of_word];
+        const unsigned wrong = order == kFirstBlocks ? words[0] : right;
+        scales[0][place_of(threadIdx.x, of_b ? kRight : order)] = of_b ? right : wrong;
+        scales[1][place_of(threadIdx.x, of_b ? order : kRight)] = of_b ? wrong : right;
         fence_proxy();
         __syncthreads();
         if (threadIdx.x == 0) {

@@ -9,7 +9,7 @@ import jitload
 import lab
 import reference
 
-RIGHT, BY_ROWS, OTHER_WAY, HALVES_SWAPPED, TRANSPOSED = range(5)
+RIGHT, BY_ROWS, OTHER_WAY, HALVES_SWAPPED, TRANSPOSED, FIRST_BLOCKS = range(6)
 ROWS = 256
 
 
@@ -60,6 +60,17 @@ def test_another_order_is_found(products, name, cols, order, of_b):
     findings = check(products, name, cols, order, of_b).findings
     assert list(findings["kind"]) == ["scale factors"]
     assert f" of {'B' if of_b else 'A'}" in findings["message"][0]
+
+
+@pytest.mark.parametrize("of_b", [False, True], ids=["a", "b"])
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4"])
+def test_those_of_other_blocks_are_found(products, name, of_b):
+    findings = check(products, name, 256, FIRST_BLOCKS, of_b).findings
+    assert list(findings["kind"]) == ["scale factors"]
+    assert findings["message"][0].startswith(
+        f"blocks 4 to 7 of the rows of {'B' if of_b else 'A'} are multiplied with the scale factors"
+        " of blocks 0 to 3 ("
+    )
 
 
 @pytest.mark.parametrize("order", [RIGHT, BY_ROWS])
