@@ -85,7 +85,7 @@ HINTS = {
     "expect_tx": "The bytes that are announced in a phase are those of all copies that tell it.",
     "arrival count": "mbarrier.init says how many arrive in each phase.",
     "named barrier": "All who come to a barrier give the same count, of whole warps.",
-    "register in use": "Wait with wgmma.wait_group before its registers are used.",
+    "register in use": "Wait with wgmma.wait_group or tcgen05.wait::ld before registers are used.",
     "missing wgmma fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"

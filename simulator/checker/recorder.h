@@ -107,6 +107,11 @@ class Recorder final : public Watcher {
     bool end_block(const Error* error) override;
     uint64_t blocks_to_repeat() const override { return undefined.blocks(); }
     void repeat(const std::function<bool(uint64_t)>& run) override { undefined.repeat(run); }
+    void loaded(void* const* registers, int count, const char* file, int line) override {
+        if (undefined.blocks())
+            undefined.note_load(registers, count, asynchronous.site_of("tcgen05.ld", file, line));
+    }
+    void loads_done(const void* stack_end) override { undefined.loads_done(stack_end); }
     void barrier(const Block& block) override;
     void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
     void tile(const Block& block, unsigned first, unsigned warps) override;

@@ -74,6 +74,45 @@ void Undefined::look_at_lanes(const Thread& at) {
     change_of_inactive = is_one ? other_byte * bytes : 0;
 }
 
+void Undefined::note_load(void* const* registers, int count, const Site& at) {
+    const unsigned rank = running_block().rank;
+    Source*& found = known[{Source::Load, &at, nullptr, 0}];
+    if (!found) {
+        sources.push_back({Source::Load, at.what, "", 0});
+        found = &sources.back();
+        found->finding.kind = "register in use";
+        found->finding.message =
+            "a register of it is used before tcgen05.wait::ld: it has no value until then";
+        found->finding.place = {at.what, &at, "", 0, recorder.serial_now(), rank};
+    }
+    Source& it = *found;
+    it.is_seen = true;
+    if (!is_repeating || !is_chosen(it)) return;
+    for (int i = 0; i < count; i++) {
+        // Of both signs, and large in each type. The factor is odd: no two are the same.
+        const uint32_t n = tokens++;
+        Loaded mine{(n % 2 ? 0xfau : 0x7au) << 24 | (n * 0x9e3779 & 0xffffff), 0};
+        memcpy(&mine.value, registers[i], sizeof mine.value);
+        memcpy(registers[i], &mine.token, sizeof mine.token);
+        loaded[rank].push_back(mine);
+    }
+}
+
+void Undefined::loads_done(const void* stack_end) {
+    const auto found = loaded.find(running_block().rank);
+    if (found == loaded.end()) return;
+    for (auto* word = static_cast<volatile uint32_t*>(__builtin_frame_address(0)); word < stack_end;
+         word++) {
+        if ((*word & 0x7f000000) != 0x7a000000) continue;
+        for (const Loaded& it : found->second)
+            if (it.token == *word) {
+                *word = it.value;
+                break;
+            }
+    }
+    loaded.erase(found);
+}
+
 void Undefined::failed(const Finding& finding) {
     if (!has_failed) failure = finding;
     has_failed = true;
@@ -117,7 +156,10 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
         !differs(run, Change::Nothing)) {
         if (seen.size() > most_sources) seen.resize(most_sources);
         for (Source* it : seen)
-            if (differs(run, Change::One, it)) note_differences(*it);
+            // With other tokens once more: something else may have been the same as one.
+            if (differs(run, Change::One, it) &&
+                (it->what != Source::Load || differs(run, Change::One, it)))
+                note_differences(*it);
     }
     recorder.mode = Recorder::Mode::Off;
     change = Change::Nothing;
@@ -153,6 +195,7 @@ bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, So
     keep(&Kept::start);
     for (uint64_t n = 0; n < most_blocks && !has_failed; n++) {
         change_shared();
+        loaded.clear();
         if (!run(n)) has_failed = true;
     }
     if (is_stopping()) return has_failed = false;

@@ -1,5 +1,6 @@
 // What a kernel uses though nobody has set it: a local variable that is declared without a value,
-// what a shuffle gets from a lane that takes no part, and cells of memory that nobody has written.
+// what a shuffle gets from a lane that takes no part, cells of memory that nobody has written, and
+// registers of tcgen05.ld before tcgen05.wait::ld.
 //
 // To read such a value is no mistake yet: it may be copied, or computed with and dropped. So the
 // first blocks of a launch run once more, from the same memory and in the same order, with another
@@ -7,6 +8,10 @@
 // value. Such bytes are followed to later launches, and told at the end of the check if they are
 // still there, in memory that somebody may read. A read of unset shared memory is told where
 // it is, unless all blocks ran again and left the same.
+//
+// C++ may copy registers of tcgen05.ld before the wait, of which nvcc makes no instruction. So each
+// gets a value that nothing else has, and the wait puts the right one wherever the thread's stack
+// has that: in registers and in their copies, and not in what was computed with them or stored.
 #pragma once
 #include <deque>
 #include <functional>
@@ -34,6 +39,9 @@ class Undefined {
     // A lane reads one that takes no part.
     void note_lane(const Thread& at, unsigned thread, std::string message);
     void look_at_lanes(const Thread& at);
+    // tcgen05.ld has given registers of the running thread values, and it has waited for them.
+    void note_load(void* const* registers, int count, const Site& at);
+    void loads_done(const void* stack_end);
 
     // While the launch is repeated: it does what it should not, or far more than before. All
     // accesses are counted for that.
@@ -42,13 +50,13 @@ class Undefined {
 
   private:
     struct Source {
-        enum What : uint8_t { Local, Lane, Cells } what;
+        enum What : uint8_t { Local, Lane, Cells, Load } what;
         const char *name, *file;
         int line;
         const Region* region = nullptr;
         bool is_seen = false, is_told = false;
         bool is_structure = false;  // whose parts may be copied without a value
-        Finding finding{};          // a lane's, or of a read of cells
+        Finding finding{};          // a lane's, a load's, or of a read of cells
     };
     // Bytes of a region that depend on a source; what they are, and what they could be.
     struct Dependent {
@@ -62,6 +70,10 @@ class Undefined {
     struct Kept {
         Region* region;
         std::vector<char> before, start, after;
+    };
+    // What a register has until it is waited for, and then.
+    struct Loaded {
+        uint32_t token, value;
     };
     enum class Change { Nothing, Everything, One };
 
@@ -96,6 +108,8 @@ class Undefined {
     const Source* chosen = nullptr;
     bool has_failed = false;
     Finding failure{};
+    std::map<unsigned, std::vector<Loaded>> loaded;  // by thread of the running block
+    uint32_t tokens = 0;                             // that there have been
     std::deque<Source> sources;
     std::map<std::tuple<Source::What, const void*, const void*, int>, Source*> known;
     std::vector<Kept> kept, kept_shared;

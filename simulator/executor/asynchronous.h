@@ -73,6 +73,17 @@ void tell_tensor_conflict(const char* what, const char* file, int line, const ch
     if (auto* work = watching_work())
         work->tensor_conflict(what, file, line, other, other_file, other_line);
 }
+void tell_tensor_load(void* const* registers, int count, const char* file, int line) {
+    told_from = __builtin_return_address(0);
+    if (watcher) watcher->loaded(registers, count, file, line);
+}
+// The thread's copies of registers are on its stack, where this puts those in registers, too.
+void tell_tensor_loads_done() {
+    if (!watcher || !is_repeating) return;
+    __builtin_unwind_init();
+    watcher->loads_done(worker->stacks.end_of(__builtin_frame_address(0)));
+    asm volatile("" ::: "memory");  // no tail call: the saved registers are in this frame
+}
 void tell_warpgroup_commit() {
     if (auto* work = watching_work()) work->warpgroup_commit();
 }

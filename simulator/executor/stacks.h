@@ -65,6 +65,8 @@ class Stacks {
     // The end of some stack, for one who has given up all that is on them.
     char* any() { return base + size; }
 
+    const void* end_of(const void* address) const { return base + (index_of(address) + 1) * size; }
+
     std::pair<const void*, size_t> memory() const { return {base, size * max_threads}; }
 
   private:

@@ -104,6 +104,11 @@ class Watcher {
     virtual void begin_block(Block& block, uint64_t index) = 0;
     virtual bool end_block(const Error* error) = 0;
 
+    // tcgen05.ld has put values into registers of the running thread; and the thread has waited for
+    // all of these. Its stack ends there.
+    virtual void loaded(void* const* registers, int count, const char* file, int line) = 0;
+    virtual void loads_done(const void* stack_end) = 0;
+
     // How many of its blocks are to run once more, the first ones; and that they do so, by a
     // function that runs the n-th, and says whether it came to its end.
     virtual uint64_t blocks_to_repeat() const = 0;

@@ -52,6 +52,9 @@ SIMULATOR_TOLD(void tell_tensor_columns(uint32_t first, uint32_t count, bool is_
                                         int))
 SIMULATOR_TOLD(void tell_tensor_conflict(const char*, const char*, int, const char*, const char*,
                                          int))
+// tcgen05.ld has put values into registers; and the thread has waited for all such.
+SIMULATOR_TOLD(void tell_tensor_load(void* const* registers, int count, const char*, int))
+SIMULATOR_TOLD(void tell_tensor_loads_done())
 SIMULATOR_TOLD(void tell_warpgroup_wait(unsigned, const char*, int))
 SIMULATOR_TOLD(void tell_registers(unsigned, bool, const char*, int))
 #undef SIMULATOR_TOLD

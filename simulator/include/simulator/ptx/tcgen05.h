@@ -106,6 +106,7 @@ inline void __ptx_tensor_wait(bool of_stores, SIMULATOR_CALLER) {
     mine.thread = current->rank;
     mine.of_stores = of_stores;
     meet(mine, of_stores ? "tcgen05.wait::st" : "tcgen05.wait::ld", file, line);
+    if (!of_stores) tell_tensor_loads_done();
 }
 // `late`: whether a later instruction waits for it.
 template <int count>
@@ -114,7 +115,10 @@ void __ptx_tensor_load(Shape shape, bool is_packed, bool late, uint32_t address,
     const tensor_cores::TensorAccess access{shape, false, is_packed, address, split, file, line};
     if (current->rank % 32 == 0) tell_use("tcgen05.ld", file, line, access, count);
     tensor_cores::ask(access, registers, count);
-    if (!late) __ptx_tensor_wait(false, file, line);
+    if (late)
+        tell_tensor_load(registers, count, file, line);
+    else
+        __ptx_tensor_wait(false, file, line);
 }
 template <int count>
 void __ptx_tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
