@@ -5,7 +5,8 @@
 
 A cell is an op, a version, a direction, a type and a shape, all drawn from the seed. It is timed by
 the GPU's clock with a cold L2, without what the host takes. What a cell took is never used to
-predict it, or another.
+predict it, or another. The times in docs/predict_random.csv are of the kernels of commit 3dbd4b2d:
+predict them in a checkout with that commit's folder `kernels`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ HOST_CYCLES = 1 << 20  # of the GPU, in which the host queues a backward pass: 0
 ELEMENTS = 1 << 26  # of a tensor, at most: a sample of blocks stands for more anyway
 CELL = ["number", "seed", "op", "version", "direction", "dtype", "rows", "cols", "options"]
 MEASURED = ["measured_us", "launched"]
-PREDICTED = ["predicted_us", "lower_us", "upper_us", "certain", "mechanism", "kernels"]
+PREDICTED = ["predicted_us", "lower_us", "upper_us", "certain", "mechanism", "kernels", "model"]
+MODEL = 2  # one more whenever lab/predictor/model.py predicts otherwise: figures are of one model
 
 
 def cell(seed: int, number: int) -> tuple[Rows, str]:
@@ -116,7 +118,7 @@ def predicted(found: lab.Prediction) -> list[object]:
     microseconds = [1e6 * it for it in (found.seconds, found.lower, found.upper)]
     kernels = "; ".join(launch.kernel for launch in found.counts.launches)
     numbers = [f"{it:.4g}" for it in microseconds]
-    return [*numbers, found.certain, found.longest.main, kernels]
+    return [*numbers, found.certain, found.longest.main, kernels, MODEL]
 
 
 def told(table: pd.DataFrame, by: str) -> None:

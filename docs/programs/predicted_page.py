@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from docs.programs.predicted import MODEL
 from lab.style import drawing
 
 DOCS = Path(__file__).parents[1]
@@ -22,10 +23,10 @@ NUMBERS = ["measured_us", "predicted_us", "lower_us", "upper_us"]
 DIFFERENT = 1.1  # two times of which one is to be told the shorter
 
 
-def predicted(path: Path) -> pd.DataFrame:
-    """The lines of a file that have predictions, with their errors."""
+def predicted(path: Path, model: int = MODEL) -> pd.DataFrame:
+    """The lines of a file that have predictions by a model, with their errors."""
     table = pd.read_csv(path, keep_default_na=False)
-    table = table[table.predicted_us != ""].copy()
+    table = table[table.model.astype(str) == str(model)].copy()
     table[NUMBERS] = table[NUMBERS].astype(float)
     table["certain"] = table.certain.astype(str) == "True"
     ratio = table.predicted_us / table.measured_us
@@ -69,6 +70,8 @@ def pairs(kernels: pd.DataFrame) -> tuple[int, int]:
 def tables(kernels: pd.DataFrame, ops: pd.DataFrame) -> list[str]:
     launches = ops.launched.str.count(";") + 1
     of_torch = ops.launched.str.contains("PyTorch")
+    before = predicted(FILES["ops"], MODEL - 1)
+    before = before[~before.launched.str.contains("PyTorch")]
     ours = ops[~of_torch]
     both = pd.concat([kernels, ours])
     lines = ["| | cells | median | 90th percentile | in the 90% interval |"]
@@ -76,6 +79,7 @@ def tables(kernels: pd.DataFrame, ops: pd.DataFrame) -> list[str]:
     lines.append(row("kernels of `predicted_kernels.cu`", kernels))
     lines.append(row("of these: wrong turns", kernels[kernels.kind == "wrong turn"]))
     lines.append(row("this project's ops on rows, drawn at random", ours))
+    lines.append(row("others, by the model before", before))
     lines.append(row("of these: one launch", ours[launches[ours.index] == 1]))
     lines.append(row("two or three launches", ours[launches[ours.index] > 1]))
     lines.append(row("naive versions", ours[ours.version == "naive"]))

@@ -22,7 +22,7 @@ SPREAD = {
     model.DRAM: 0.08,
     model.SCATTERED: 0.3,
     model.BLOCKS: 0.06,
-    model.L2: 0.30,
+    model.L2: 0.22,
     model.L1: 0.2,
     model.SHARED: 0.15,
     model.CONFLICTS: 0.12,
@@ -110,6 +110,11 @@ class Prediction:
         """Seconds for which the GPU waits for the host."""
         return max(0.0, self.seconds - self.overhead - sum(it.total for it in self.launches))
 
+    @property
+    def _host_waits(self) -> float:
+        """Seconds of the host's waits, those included that launches would hide."""
+        return 1e-6 * self.gpu.host_wait_us * len({it for it in self.counts.waits if it[1]})
+
     @cached_property
     def spread(self) -> float:
         """The standard deviation of the time's logarithm."""
@@ -120,7 +125,7 @@ class Prediction:
             variance += of_launch * (terms.total / self.seconds) ** 2
         if self.counts.ended:
             variance += ENDED[0] ** 2
-        variance += (HOST[0] * self.waiting / self.seconds) ** 2
+        variance += (HOST[0] * self._host_waits / self.seconds) ** 2
         if not self.gpu.measured:
             variance += NOT_MEASURED[0] ** 2
         return math.sqrt(variance)
@@ -143,7 +148,7 @@ class Prediction:
         found = [why for launch in self.counts.launches for _, why in _missing(launch)]
         if self.counts.ended:
             found.append(f"{ENDED[1]} ({', '.join(self.counts.ended)})")
-        if HOST[0] * self.waiting > 0.1 * self.seconds:
+        if HOST[0] * self._host_waits > 0.1 * self.seconds:
             found.append(HOST[1])
         if not self.gpu.measured:
             found.append(NOT_MEASURED[1])

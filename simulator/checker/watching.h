@@ -79,7 +79,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     begun = 0;
     cluster_size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
     is_cooperative = launch.cooperative || cluster_size;
-    sample.begin(blocks, launch.grid.x, threads.size(), most_threads);
+    sample.begin(blocks, launch.grid.x, threads.size(), most_threads, skips_blocks);
     accesses = 0;
     reuses.begin_launch(first);
     const auto known = kernels.find(

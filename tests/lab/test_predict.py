@@ -237,6 +237,18 @@ def test_a_sample_of_blocks_stands_for_all(predictions):
     assert 40 < predictions["copy"].percent_of_copy < 100
 
 
+def test_a_few_long_blocks_stand_for_the_others(kernel):
+    """1024 blocks of 256 threads that read 1024 elements each: 0.27 billion accesses."""
+    cols = 1024
+    x, y = torch.zeros(256, cols), torch.zeros(256)
+    prediction = lab.predict(kernel.long_rows[1024, 256], x, y, cols, compile=False)
+    (launch,) = prediction.counts.launches
+    assert 2 <= launch.recorded <= 20
+    assert sum(it.requests for it in launch.accesses if it.key[2] == "read") == pytest.approx(
+        1024 * 8 * (2 * cols + 1), rel=0.01
+    )
+
+
 def test_reads_displace_what_was_written_before(predictions):
     """What a copy leaves in L2 unwritten makes up for what it displaces."""
     h200 = gpu.load("H200")
