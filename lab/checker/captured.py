@@ -18,7 +18,15 @@ import jitload
 
 
 def without_partial(function: Callable, args: tuple, kwargs: dict) -> tuple[Callable, tuple, dict]:
-    """The same call, with what functools.partial holds among the arguments."""
+    """The same call, with what functools.partial holds among the arguments.
+
+    Raises TypeError where the result of a call was given in its place.
+    """
+    if not callable(function):
+        raise TypeError(
+            f"function: a {type(function).__name__}, which cannot be called; wanted are a function"
+            " and its arguments, as in (kernel.forward, x), not what kernel.forward(x) returns"
+        )
     while isinstance(function, partial):
         args, kwargs = function.args + args, function.keywords | kwargs
         function = function.func

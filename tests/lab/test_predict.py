@@ -496,6 +496,12 @@ def test_a_call_without_kernels_is_refused():
         lab.predict(torch.zeros, 3)
 
 
+@pytest.mark.parametrize("of", [lab.predict, lab.check])
+def test_the_result_of_a_call_is_no_function(of):
+    with pytest.raises(TypeError, match=r"^function: a Tensor, .* \(kernel.forward, x\), not"):
+        of(torch.zeros(3))
+
+
 def test_constants_come_from_the_microbenchmarks(tmp_path):
     """H200.toml is what calibrate makes of the times that were recorded."""
     with RECORDED.open(newline="") as file:
