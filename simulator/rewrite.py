@@ -84,7 +84,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
     of_unset = list(unset.edits(device))
     edits += of_unset
-    edits += [*_called_through_pointers(code), *_own_aliases(code)]
+    edits += [*_called_through_pointers(code), *_called_by_each_other(device, load)]
+    edits += _own_aliases(code)
     addresses = list(needs.kernel_addresses(code)) if load.by_address else []
     edits += addresses
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
@@ -335,6 +336,29 @@ def _called_through_pointers(code: str) -> Iterator[_Edit]:
         if match["name"] in handed_on:
             begin = match.start()
             yield begin, begin + len("__forceinline__"), "inline"
+
+
+def _called_by_each_other(device: DeviceCode, load: Load) -> Iterator[_Edit]:
+    """What makes compilers inline two functions that call each other, as CuTe's rotl and rotr do.
+
+    nvcc takes `__forceinline__` for a wish, and g++ refuses what it cannot inline.
+    """
+    forced = (load.device - {"__device__", "__global__"}) | {"__forceinline__"}
+    if not re.search(rf"\b(?:{'|'.join(sorted(forced))})\b", device.plain):
+        return
+    called: dict[str, set[str]] = {}
+    for start, opened, end in device.bodies:
+        if name := re.search(r"\b(?!__)(\w+)\s*\(", device.plain[start : opened[0]]):
+            words = re.findall(r"\b(\w+)\s*[<(]", device.plain[opened[0] : end])
+            called.setdefault(name[1], set()).update(words)
+    pairs = {(a, b) for a, names in called.items() for b in names if a in called.get(b, ())}
+    mutual = {a for a, b in pairs if a != b}
+    if not mutual:
+        return
+    for word in re.finditer(rf"\b(?:{'|'.join(sorted(forced))})\b", device.plain):
+        name = re.compile(r"[^;{}()]*?\b(?!__)(\w+)\s*\(").match(device.plain, word.end())
+        if name and name[1] in mutual:
+            yield *word.span(), "inline"
 
 
 def _own_aliases(code: str) -> Iterator[_Edit]:

@@ -406,3 +406,21 @@ def test_branches_that_open_one_function_each_leave_none_open():
     branches = "#if A\nvoid f() {\n#else\nvoid g() {\n#endif\n}\n"
     shared = rewrite(f"{branches}extern __shared__ int s[];\n", "x.cu")
     assert "SIMULATOR_DYNAMIC_SHARED  int s[] SIMULATOR_DYNAMIC_SHARED_NAME;" in shared
+
+
+def test_functions_that_call_each_other_may_be_inlined_and_need_not():
+    """g++ refuses a function that it must inline and cannot; CuTe's rotl and rotr are such."""
+    text = """\
+#define BOTH __forceinline__ __host__ __device__
+template <class T> BOTH constexpr T left(T x, int s);
+template <class T> BOTH constexpr T right(T x, int s) { return s < 0 ? left(x, -s) : x >> s; }
+template <class T> BOTH constexpr T left(T x, int s) { return s < 0 ? right(x, -s) : x << s; }
+__device__ __forceinline__ int even(int n);
+__device__ __forceinline__ int odd(int n) { return n ? even(n - 1) : 0; }
+__device__ __forceinline__ int even(int n) { return n ? odd(n - 1) : 1; }
+BOTH int other(int x) { return __CUDA_ARCH__ + left(x, even(x)); }
+"""
+    after = rewritten(text)
+    assert after.count("BOTH") == 2  # its definition, and other
+    assert after.count("__forceinline__") == 1
+    assert "BOTH int other" in after
