@@ -25,7 +25,7 @@ from toolchain import idle
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, MissingTool
 
-# What a build may fail of that is told when somebody asks for it: here it is left out.
+# Errors of a build that its first use raises again: here they are dropped.
 _FAILURES = (CompileError, MissingTool, OSError, RuntimeError, ValueError)
 _SECONDS = 0.25  # between two looks at what others build
 

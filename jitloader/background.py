@@ -20,7 +20,7 @@ class _Work:
     """One thing that is done in a thread.
 
     do: gets the end of a pipe, which comes to its end when the work is to stop.
-    failed: is told of what `do` raises, unless it was to stop.
+    failed: is called with what `do` raises, unless it was to stop.
     before: what it waits for, which is to stop.
     """
 

@@ -60,7 +60,7 @@ def build_of(inputs: Inputs) -> Build | None:
     """The build of these inputs, compiled if there is none.
 
     None where they are not what the compiler reads: a file has changed meanwhile, or it has read a
-    header that only its depfile told of.
+    header that only its depfile names.
 
     Raises:
         CompileError: they do not compile.
@@ -189,10 +189,12 @@ def _build_in(
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
-    told_apart = [*recipe.flags, *["for lab.check"] * recipe.check]
-    shown = f"{recipe.name} ({', '.join(told_apart)})" if told_apart else recipe.name
-    told = announced(shown, recipe.target, inputs.notes, inputs.expected)
-    with contextlib.nullcontext(_unheard) if deferred or lifeline is not None else told as progress:
+    variant = [*recipe.flags, *["for lab.check"] * recipe.check]
+    shown = f"{recipe.name} ({', '.join(variant)})" if variant else recipe.name
+    report = announced(shown, recipe.target, inputs.notes, inputs.expected)
+    if deferred or lifeline is not None:
+        report = contextlib.nullcontext(_unheard)
+    with report as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         on_demand = deferred if isinstance(deferred, OnDemand) else None
         earlier = kept_objects.earlier(inputs, on_demand)
@@ -265,7 +267,7 @@ def _lock_of(inputs: Inputs) -> threading.Lock:
 
 
 def _unheard(stage: str) -> None:
-    """The progress of a build that nobody is told of."""
+    """Takes the progress of a build that is not reported."""
 
 
 # In a forked process no other thread is left to release them.

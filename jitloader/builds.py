@@ -1,4 +1,4 @@
-"""The builds that a cache holds, told apart and compared by the sources kept with them."""
+"""The builds that a cache holds, identified and compared by the sources kept with them."""
 
 from __future__ import annotations
 
@@ -91,17 +91,17 @@ class Build:
     @classmethod
     def read(cls, folder: Path) -> Build | None:
         """The build in a folder of the cache; None where there is none, or not a whole one."""
-        said = read_note(folder / MANIFEST)
-        if said is None or said.keys() - _TOLD_OF_PARTS != _TOLD:  # or one of an earlier release
-            return None
-        said["when"] = datetime.fromtimestamp(said["when"])
-        return cls(folder=folder, **said)
+        manifest = read_note(folder / MANIFEST)
+        if manifest is None or manifest.keys() - _FIELDS_OF_PARTS != _FIELDS:
+            return None  # a missing or damaged manifest, or one of an earlier release
+        manifest["when"] = datetime.fromtimestamp(manifest["when"])
+        return cls(folder=folder, **manifest)
 
     def write(self, folder: Path) -> None:
         """Leave the manifest in a folder that is to become this build's."""
-        told = _TOLD | _TOLD_OF_PARTS if self.launchers else _TOLD
-        said = {name: getattr(self, name) for name in told}
-        write_note(folder / MANIFEST, said | {"when": self.when.timestamp()})
+        names = _FIELDS | _FIELDS_OF_PARTS if self.launchers else _FIELDS
+        manifest = {name: getattr(self, name) for name in names}
+        write_note(folder / MANIFEST, manifest | {"when": self.when.timestamp()})
 
     def used(self) -> None:
         """Note that it is used now: what is not for long, `prune` removes."""
@@ -117,7 +117,7 @@ class Build:
         return False
 
     def log(self) -> str:
-        """What the compilers said."""
+        """The compilers' output."""
         return (self.folder / "log").read_text("utf-8", errors="replace")
 
     def machine_code(self) -> tuple[Function, ...]:
@@ -196,8 +196,8 @@ class Build:
             return []
 
 
-_TOLD_OF_PARTS = {"launchers", "first"}
-_TOLD = {each.name for each in fields(Build)} - {"folder"} - _TOLD_OF_PARTS
+_FIELDS_OF_PARTS = {"launchers", "first"}
+_FIELDS = {each.name for each in fields(Build)} - {"folder"} - _FIELDS_OF_PARTS
 
 
 class Diff:

@@ -7,7 +7,7 @@
     precompiled/       headers as g++ has parsed them: the simulator's, and PyTorch's, of 600 MB
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open
-    headers/ compilers/ logs/    what depfiles and compilers said
+    headers/ compilers/ logs/    headers from depfiles, compilers' versions and output
     readings/          which build the files of a recipe had when they were last read
     called/            what was called of the newest build in parts of each kernel
 

@@ -328,8 +328,8 @@ class CFunction:
             pending = self.library.cudaGetLastError()  # taken in any case: PyTorch would raise it
             code = code or pending
         if code:
-            said = f"{self.__name__}: {self._say(code)}"
-            raise RuntimeError(guards.explained(said, self._tensors(arguments)))
+            message = f"{self.__name__}: {self._say(code)}"
+            raise RuntimeError(guards.explained(message, self._tensors(arguments)))
 
     def _tensors(self, arguments: tuple) -> list[tuple[str, torch.Tensor]]:
         pairs = zip(self.wanted, arguments, strict=True)

@@ -33,9 +33,9 @@ def cache_rows() -> Iterator[Row]:
         yield "cache", None, remedy
     else:
         free = shutil.disk_usage(own).free
-        said = f"{own} ({free / 1e9:.1f} GB are free)"
-        full = f"{said}: python -m jitload prune makes room, JITLOAD_CACHE names another folder"
-        yield "cache", said if free >= LEAST_FREE else None, full
+        place = f"{own} ({free / 1e9:.1f} GB are free)"
+        full = f"{place}: python -m jitload prune makes room, JITLOAD_CACHE names another folder"
+        yield "cache", place if free >= LEAST_FREE else None, full
     for folder in shared:
         yield "shared cache", *_shared(folder)
 

@@ -30,16 +30,16 @@ def gdb() -> str:
 def run_gdb(
     command: list[str], environment: Mapping[str, str], commands: Sequence[str] | None = None
 ) -> tuple[int, str]:
-    """Run gdb on a command: at the terminal, or with these commands. Status and what it said."""
+    """Run gdb on a command: at the terminal, or with these commands. Status and output."""
     words = [gdb(), "-q", "-iex", "set auto-load python-scripts off"]
     words += ["-x", str(simulator.GDB_COMMANDS)]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is gdb's
     try:
         if commands is None:
             return subprocess.call([*words, "--args", *command], env=environment), ""
-        said = [word for line in commands for word in ("-ex", line)]
+        options = [word for line in commands for word in ("-ex", line)]
         ran = subprocess.run(
-            [*words, "-batch", "-ex", "set trace-commands on", *said, "--args", *command],
+            [*words, "-batch", "-ex", "set trace-commands on", *options, "--args", *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -77,8 +77,8 @@ def debug_call(
                 f"{function!r} or an argument of it cannot be sent to another process: {error}"
             ) from None
         command = [sys.executable, "-m", "jitloader.debug_process", str(call)]
-        said = run_gdb(command, environment(), commands)[1]
-        return said[max(0, said.find("\n+") + 1) :]  # from the first command on
+        output = run_gdb(command, environment(), commands)[1]
+        return output[max(0, output.find("\n+") + 1) :]  # from the first command on
 
 
 def _pickler() -> object:

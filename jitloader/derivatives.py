@@ -104,10 +104,10 @@ def redirected(instead: Callable[[str], str]) -> Iterator[None]:
     def find(function: bytes, to: int, size: int) -> None:
         build, name = function.decode().split("::")
         try:
-            said = f"{instead(build)}::{name}"
+            answer = f"{instead(build)}::{name}"
         except Exception as error:
-            said = f"!{error}"
-        answer = said.encode()[:size]
+            answer = f"!{error}"
+        answer = answer.encode()[:size]
         ctypes.memmove(to, answer, len(answer))
 
     library = _loaded()

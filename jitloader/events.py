@@ -1,4 +1,4 @@
-"""How a build goes: told to those who listen, or in a printed line where nobody does."""
+"""The progress of builds: passed to listeners, or printed on a line where there are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 
 @dataclass(frozen=True)
 class BuildEvent:
-    """What `listeners` are told.
+    """What `listeners` are called with.
 
     Attributes:
         name, target: of the kernel; in brackets behind the name stand its flags, and whether it is
@@ -44,7 +44,7 @@ _prints = True
 
 
 def listen(listener: Listener) -> None:
-    """Have `listener` told of every build from now on; then no build prints a line.
+    """Call `listener` with the events of every build from now on; then no build prints a line.
 
     The thread that builds calls it, so it must not load kernels.
     """
@@ -52,13 +52,13 @@ def listen(listener: Listener) -> None:
 
 
 def unlisten(listener: Listener) -> None:
-    """Tell it nothing more; nothing happens if it was told nothing."""
+    """Call it no more; nothing happens if it is no listener."""
     with contextlib.suppress(ValueError):
         listeners.remove(listener)
 
 
 def announce(wanted: bool) -> bool:
-    """Whether builds of which no listener is told print a line; returns whether they did."""
+    """Set whether builds print a line where there is no listener; returns whether they did."""
     global _prints
     before, _prints = _prints, wanted
     return before
@@ -74,16 +74,16 @@ def unannounced() -> Iterator[None]:
         announce(before)
 
 
-class _Told:
-    """How a build goes, or several of them that are told as one."""
+class _Report:
+    """The progress of a build, or of several that are reported as one."""
 
     def __init__(self) -> None:
         self._started, self._last = time.perf_counter(), ""
         self._of: tuple[str, str, str, tuple[str, ...]] | None = None
-        self._noted: tuple[str, ...] = ()  # maybe before anything is told: of a part made ahead
+        self._noted: tuple[str, ...] = ()  # perhaps before the build begins: of a part made ahead
 
     def begin(self, name: str, target: str, notes: Iterable[str], expected: str) -> None:
-        """Tell that a build begins, unless another has begun before it."""
+        """Report that a build begins, unless another has begun before it."""
         is_first, self._of = self._of is None, (name, target, expected, tuple(notes))
         if is_first:
             self.tell("starting")
@@ -93,8 +93,8 @@ class _Told:
         name, target, expected, notes = self._of
         because = f" ({expected})" if expected else ""
         seconds = time.perf_counter() - self._started
-        told = (*notes, *self._noted)
-        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, told)
+        all_notes = (*notes, *self._noted)
+        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, all_notes)
         for listener in list(listeners) or ([_print_line] if _prints else []):
             listener(event)
 
@@ -106,7 +106,7 @@ class _Told:
             self.tell(self._last, outcome)
 
 
-class _Untold(_Told):
+class _Unreported(_Report):
     stage = "starting"
 
     def note(self, notes: Iterable[str]) -> None:
@@ -116,52 +116,52 @@ class _Untold(_Told):
         self.stage = stage
 
 
-_here = threading.local()  # .told: what the builds of this thread are told with
+_here = threading.local()  # .report: that of this thread's builds
 
 
 @contextlib.contextmanager
-def told_as_one() -> Iterator[None]:
-    """The builds in here are told as one, which has failed if an error comes out of here."""
-    if getattr(_here, "told", None):
+def reported_as_one() -> Iterator[None]:
+    """Report the builds in here as one, which has failed if an error comes out of here."""
+    if getattr(_here, "report", None):
         yield
         return
-    _here.told, outcome = _Told(), "failed"
+    _here.report, outcome = _Report(), "failed"
     try:
         yield
         outcome = "done"
     finally:
-        told, _here.told = _here.told, None
-        told.end(outcome)
+        report, _here.report = _here.report, None
+        report.end(outcome)
 
 
 def note(notes: Iterable[str]) -> None:
-    """Add to what is told at the end of the build that this thread makes, if it is told."""
-    if told := getattr(_here, "told", None):
-        told.note(notes)
+    """Add notes to the end of the report on this thread's build, if there is one."""
+    if report := getattr(_here, "report", None):
+        report.note(notes)
 
 
 @contextlib.contextmanager
-def untold() -> Iterator[Callable[[], str]]:
-    """Nobody is told of the builds that this thread makes in here; what is yielded says the stage
-    of the last, for whoever waits for it."""
-    before, _here.told = getattr(_here, "told", None), _Untold()
+def unreported() -> Iterator[Callable[[], str]]:
+    """Do not report the builds of this thread in here; what is yielded returns the stage of the
+    last one, for whoever waits for it."""
+    before, _here.report = getattr(_here, "report", None), _Unreported()
     try:
-        yield partial(getattr, _here.told, "stage")
+        yield partial(getattr, _here.report, "stage")
     finally:
-        _here.told = before
+        _here.report = before
 
 
 @contextlib.contextmanager
 def announced(
     name: str, target: str, notes: Iterable[str] = (), expected: str = ""
 ) -> Iterator[Callable[[str], None]]:
-    """Tell the listeners how a build goes; what is yielded tells them the stage.
+    """Report the progress of a build; what is yielded reports a stage.
 
-    expected: what makes it take long, said with every stage.
+    expected: what makes it take long, shown with every stage.
     """
-    with told_as_one():
-        _here.told.begin(name, target, notes, expected)
-        yield _here.told.tell
+    with reported_as_one():
+        _here.report.begin(name, target, notes, expected)
+        yield _here.report.tell
 
 
 def _print_line(event: BuildEvent) -> None:

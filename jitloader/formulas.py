@@ -1,4 +1,4 @@
-"""What the handle is told of its ops, given to every build of theirs.
+"""The formulas that a handle is given for its ops, registered for every build of theirs.
 
 Fake implementations, gradients and autocast, as `torch.library` takes them.
 """

@@ -153,7 +153,7 @@ def _compute_again_with(run: Callable[..., Any]) -> None:
     if not hooks or not getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook."):
         return
     frame = inspect.getclosurevars(hooks[0]).nonlocals["frame"]
-    told = vars(frame).setdefault("_told_by_jitload", set())
-    if run not in told:
-        told.add(run)
+    runs = vars(frame).setdefault("_told_by_jitload", set())
+    if run not in runs:
+        runs.add(run)
         frame.recompute_fn = partial(run, frame.recompute_fn)

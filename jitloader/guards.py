@@ -53,21 +53,21 @@ def explained(message: str, tensors: Named = ()) -> str:
 
     message: the runtime's. tensors: what the call was given, each with its parameter's name.
     """
-    said = _runtime.simulator_take_fault().decode(errors="replace") if _runtime else ""
+    fault = _runtime.simulator_take_fault().decode(errors="replace") if _runtime else ""
     if "past the end of its dynamic shared memory" in message:
         message += (
             "\nhint: a launch gives it, in bytes: kernel.name[grid, block, stream, bytes] in"
             " Python, <<<grid, block, bytes>>> in C++"
         )
-    if not said:
+    if not fault:
         return message
-    access, address, library, offset = said.split("\n")
+    access, address, library, offset = fault.split("\n")
     place = _line_of(Path(library), int(offset, 16)) if library else ""
     what = _element(access, int(address, 16), tensors) if access else ""
     if not place and what:
         what += "; lab.check says at which line and in which thread"
-    told = ": ".join(filter(None, (place and f"at {place}", what)))
-    return f"{message}\n{told}" if told else message
+    details = ": ".join(filter(None, (place and f"at {place}", what)))
+    return f"{message}\n{details}" if details else message
 
 
 def _element(access: str, address: int, tensors: Named) -> str:

@@ -219,7 +219,7 @@ class Kernel:
             commands: of gdb, for where there is no terminal, as in a notebook.
 
         Returns:
-            What gdb and the call said to the commands; without commands, "".
+            The output of gdb and of the call; without commands, "".
 
         Raises:
             MissingTool: there is no gdb.
@@ -308,7 +308,7 @@ class Kernel:
         else:
             from jitloader import lazy_launchers  # late: a warm load does without
 
-            log = lazy_launchers.said_of(self.build)
+            log = lazy_launchers.output_of_parts(self.build)
         return Resources(uses(log), threads, note)
 
     def sass(
@@ -466,9 +466,9 @@ class Kernel:
 
     def _no_such(self, name: str) -> str:
         names = ", ".join(self._functions.newest.functions) if self._functions.newest else ""
-        said = f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
+        message = f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
         why = self.explanations().get(name) if self._functions.newest else None
-        return f"{said}\n{why}" if why else said
+        return f"{message}\n{why}" if why else message
 
     def _not_a_function(self) -> TypeError:
         ways = self.signatures() if self._functions.newest else []
@@ -610,7 +610,7 @@ def instrumented(opened: Callable[[OpenBuild], None], trace: bool = False) -> It
     """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
     are those of kernels that are loaded meanwhile.
 
-    A build is made when its kernel is first called; `opened` is told of it before each call.
+    A build is made when its kernel is first called; `opened` is called with it before each call.
     """
 
     def of(kernel: Kernel) -> OpenBuild:

@@ -62,7 +62,7 @@ def _stat(place: str) -> Stat | None:
 class Inputs(Code):
     """What decides a build, as it was when it was read."""
 
-    cache: Cache  # where it is noted what compilers and depfiles said
+    cache: Cache  # where compilers' versions and depfiles' headers are noted
     stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
     environment: dict[str, str]  # what compilers read there
     named: dict[str, str]  # digests of other files that flags name, such as static libraries
@@ -221,16 +221,16 @@ def _compilers(target: str, cache: Cache) -> str:
     """
     note = Path("compilers", f"{target}_{digest_of(machine.cxx())[:16]}")
     try:
-        said = machine.compiler_versions(target, cache.own / "compilers")
+        versions = machine.compiler_versions(target, cache.own / "compilers")
     except MissingTool:
         for folder in cache.folders:
             if known := read_note(folder / note):
                 return known["said"]
         raise
-    if read_note(cache.own / note) != {"said": said}:
+    if read_note(cache.own / note) != {"said": versions}:
         with contextlib.suppress(OSError):  # a full disk, and the build may be there already
-            write_note(cache.own / note, {"said": said})
-    return said
+            write_note(cache.own / note, {"said": versions})
+    return versions
 
 
 def _environment() -> dict[str, str]:

@@ -21,7 +21,7 @@ from toolchain import machine, parts
 from toolchain.by_kernel import OnDemand
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
-from toolchain.parts import Deferred, Function
+from toolchain.parts import Deferred, DeferredFunction
 from toolchain.sources import label
 
 
@@ -112,7 +112,7 @@ def _still_reads(inputs: Inputs, folder: Path, note: dict[str, Any]) -> bool:
 
 
 def part_of(
-    inputs: Inputs, build: str, functions: Mapping[str, Function], wanted: Iterable[str]
+    inputs: Inputs, build: str, functions: Mapping[str, DeferredFunction], wanted: Iterable[str]
 ) -> Inputs:
     """The inputs of a library with some functions of a build."""
     number = next(n for n, path in enumerate(inputs.recipe.sources) if path.suffix == ".cu")
@@ -122,7 +122,7 @@ def part_of(
 
 
 def host_part_of(
-    inputs: Inputs, functions: Mapping[str, Function], launchers: Iterable[str]
+    inputs: Inputs, functions: Mapping[str, DeferredFunction], launchers: Iterable[str]
 ) -> Inputs:
     """The inputs of a library with launchers alone, which stays what it is where an edit changes
     nothing but what kernels know."""
@@ -135,13 +135,13 @@ def host_part_of(
     return replace(inputs, recipe=recipe, files=files, stats={})
 
 
-def without_aliases(inputs: Inputs, said: str) -> Inputs | None:
+def without_aliases(inputs: Inputs, output: str) -> Inputs | None:
     """The inputs of a part without the aliases that the compiler refused; None where it has none.
 
-    said: the compiler's output.
+    output: the compiler's.
     """
     part = inputs.recipe.part
-    statements = parts.without_aliases(part.statements, said)
+    statements = parts.without_aliases(part.statements, output)
     if statements == part.statements:
         return None
     left = part._replace(statements=statements)

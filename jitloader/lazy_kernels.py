@@ -16,7 +16,7 @@ from dataclasses import replace
 from jitloader import kept_objects
 from jitloader.building import build_of, linked
 from jitloader.builds import Build
-from jitloader.events import told_as_one
+from jitloader.events import reported_as_one
 from jitloader.inputs import Inputs
 from jitloader.lazy_launchers import Launchers, called_before, output_of
 from toolchain import by_kernel
@@ -48,7 +48,7 @@ def begun(inputs: Inputs) -> Build | None:
 
 
 def _follows_a_build(inputs: Inputs) -> bool:
-    """Whether this kernel was built before, with the same bindings as far as can be told."""
+    """Whether this kernel was built before, with the same bindings as far as can be known."""
     if len(inputs.recipe.sources) == 1:
         return any(inputs.cache.own.glob(f"{inputs.recipe.identifier}_*"))
     known = kept_objects.earlier(inputs).objects
@@ -111,13 +111,13 @@ class Kernels(Launchers):
                 return None
         except BaseException as error:  # which C++ is to throw in the launch's place
             self._raised.error = error
-            self._raised.said = ctypes.create_string_buffer(str(error).encode())
-            return ctypes.addressof(self._raised.said)
+            self._raised.message = ctypes.create_string_buffer(str(error).encode())
+            return ctypes.addressof(self._raised.message)
 
     def _compile(self, number: int) -> None:
         """Compile a kernel; all of them where its symbol does not say how it is written."""
         name = self._names[number]
-        with told_as_one():
+        with reported_as_one():
             try:
                 self._add(self._compiled(name))
             except CompileError as error:

@@ -25,13 +25,13 @@ from jitloader import background, kept_objects, runtime
 from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
-from jitloader.events import told_as_one
+from jitloader.events import reported_as_one
 from jitloader.inputs import Inputs
 from toolchain import parts
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 from toolchain.notes import read_note, write_note
-from toolchain.parts import Function
+from toolchain.parts import DeferredFunction
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 
@@ -57,7 +57,7 @@ def begun(inputs: Inputs) -> Build | None:
 
 
 def _first_parts(
-    inputs: Inputs, functions: Mapping[str, Function], called: Sequence[str]
+    inputs: Inputs, functions: Mapping[str, DeferredFunction], called: Sequence[str]
 ) -> list[Build] | None:
     """The libraries with functions that were called before: the launchers by themselves, if what
     kernels alone know is all that an edit has changed since those were compiled.
@@ -74,7 +74,7 @@ def _first_parts(
 
 
 def _part(
-    inputs: Inputs, build: str, functions: Mapping[str, Function], wanted: Sequence[str]
+    inputs: Inputs, build: str, functions: Mapping[str, DeferredFunction], wanted: Sequence[str]
 ) -> Build | None:
     """The library with some functions of a build, compiled if there is none.
 
@@ -121,8 +121,8 @@ def opened(launchers: Launchers) -> Launchers:
     return launchers
 
 
-def said_of(build: Build) -> str:
-    """What the compilers have said so far of a build that is open in parts."""
+def output_of_parts(build: Build) -> str:
+    """The compilers' output so far for a build that is open in parts."""
     launchers = _open.get(build.name)
     return "".join(part.log() for part in [build, *(launchers.parts if launchers else ())])
 
@@ -160,14 +160,14 @@ class Launchers:
         self._finding = threading.RLock()
         os.register_at_fork(after_in_child=self._finding._at_fork_reinit)
         self._raised = threading.local()  # .error: why a launcher could not be found
-        self._told: Callable[[Build], None] = lambda part: None
+        self._on_part: Callable[[Build], None] = lambda part: None
         self._warned = False
         self._open_library()
 
     def _open_library(self) -> None:
         """Open the build's library, and have it ask here for what it lacks."""
         build = self._build
-        self._functions = {name: Function(*each) for name, each in build.launchers.items()}
+        self._functions = {name: DeferredFunction(*each) for name, each in build.launchers.items()}
         self._addresses: dict[str, int] = {}
         self._finding_for_c: list[_Find] = []  # one for each library, which calls it
         for name in build.first.split():
@@ -204,12 +204,12 @@ class Launchers:
 
         return call
 
-    def tell_parts(self, told: Callable[[Build], None]) -> None:
-        """Tell of the parts that there are, and then of each new one, before it runs."""
+    def tell_parts(self, on_part: Callable[[Build], None]) -> None:
+        """Call `on_part` with the parts there are, and then with each new one, before it runs."""
         with self._finding:
-            self._told = told
+            self._on_part = on_part
             for part in self.parts:
-                told(part)
+                on_part(part)
 
     def fail(self, error: Exception) -> None:
         """Take note of an error of the whole build."""
@@ -226,8 +226,8 @@ class Launchers:
                 return slots[number]
             except BaseException as error:  # which C++ is to throw in the function's place
                 self._raised.error = error
-                self._raised.said = ctypes.create_string_buffer(str(error).encode())
-                registers[0] = ctypes.addressof(self._raised.said)
+                self._raised.message = ctypes.create_string_buffer(str(error).encode())
+                registers[0] = ctypes.addressof(self._raised.message)
                 return _throw()
 
         self._finding_for_c.append(_Find(find))
@@ -250,7 +250,7 @@ class Launchers:
         choices = [self._functions]
         if not self._functions[name].site:
             choices.append(parts.with_kernels(self._functions))
-        with told_as_one():
+        with reported_as_one():
             for functions in choices:
                 try:
                     part = _part(self._inputs, self._build.name, functions, [name])
@@ -273,16 +273,16 @@ class Launchers:
         try:
             library = ctypes.CDLL(str(own if own.exists() else part.library))
         except OSError as error:
-            said = str(error)
+            message = str(error)
             raise CompileError(
-                demangled(said).strip(), hint=hint_for(said), log=part.folder / "log"
+                demangled(message).strip(), hint=hint_for(message), log=part.folder / "log"
             ) from None
         held, jumps = part.exports["held"], part.exports["jumps"]
         table = (ctypes.c_void_p * len(held)).in_dll(library, parts.HELD)
         self._addresses |= zip(held, table, strict=True)
         with contextlib.suppress(ValueError):  # linked from the whole's object, it has no jumps
             self._answer(library, jumps)
-        self._told(part)
+        self._on_part(part)
 
     def _note(self, name: str) -> None:
         """Note that a function was called: after the next edit it is compiled at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolchain.listing import Code, Listing
+from toolchain.listing import Listing, ListingSource
 from toolchain.listing_diff import ListingDiff
 from toolchain.ptx import ptx
 
@@ -46,7 +46,7 @@ def listed(
 
 def _listing(language: str, build: Build) -> Listing:
     """All functions of a build; none, and a note why, of one that is not for a GPU."""
-    code = Code(language, build.name, build.sources(), build.users_file)
+    code = ListingSource(language, build.name, build.sources(), build.users_file)
     if build.target != "cuda":
         short = build.name.rpartition("_")[0]
         return Listing(

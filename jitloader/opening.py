@@ -38,7 +38,7 @@ class OpenBuild:
         self.functions = functions
         self._launchers = launchers
         self._instances: list[OpenBuild] = []  # of its templates
-        self._told: Callable[[Build], None] | None = None
+        self._on_library: Callable[[Build], None] | None = None
         for name, function in functions.items():
             self.replace(name, function)
 
@@ -47,15 +47,15 @@ class OpenBuild:
         if name not in _OWN:
             vars(self)[name] = function
 
-    def tell_libraries(self, told: Callable[[Build], None]) -> None:
-        """Tell of the builds whose libraries it has: of those there are, and then of each that is
-        opened when a function is first called, before it is."""
-        told(self.build)
-        self._told = told
+    def tell_libraries(self, on_library: Callable[[Build], None]) -> None:
+        """Call `on_library` with each build whose library this one has: with those that are open
+        now, and later with each that a first call opens, before that call."""
+        on_library(self.build)
+        self._on_library = on_library
         for instance in self._instances:
-            instance.tell_libraries(told)
+            instance.tell_libraries(on_library)
         if self._launchers:
-            self._launchers.tell_parts(told)
+            self._launchers.tell_parts(on_library)
 
     def __repr__(self) -> str:
         names = ", ".join(self.functions)
@@ -74,7 +74,7 @@ class OpenBuild:
         )
 
 
-_OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_told"}
+_OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_on_library"}
 _opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
 os.register_at_fork(after_in_child=_opening._at_fork_reinit)
@@ -117,12 +117,12 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     build = cached(inputs, in_parts=True)
     if build is None:
         from jitloader import lazy_kernels, lazy_launchers
-        from jitloader.events import told_as_one
+        from jitloader.events import reported_as_one
 
         kind = lazy_kernels if inputs.recipe.target == "cuda" else lazy_launchers
         if inputs.recipe.target == "cpu":
             runtime.build_beside(with_checker=inputs.recipe.check)
-        with told_as_one():  # what could not be in parts is nothing that a person has to know
+        with reported_as_one():  # a build in parts that failed is nobody's concern
             build = kind.begun(inputs) or build_of(inputs)
     if build is None:
         return None
@@ -185,9 +185,9 @@ def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str
                 op = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
                 yield name, _checked(op, check)
     except (OSError, ImportError) as error:
-        said = str(error.__cause__ or error)
+        message = str(error.__cause__ or error)
         raise CompileError(
-            demangled(said).strip(), hint=hint_for(said), log=build.folder / "log"
+            demangled(message).strip(), hint=hint_for(message), log=build.folder / "log"
         ) from None
 
 
@@ -206,8 +206,8 @@ def _templates(build: Build, recipe: Recipe) -> dict[str, Callable]:
             )
         whole = _opened[build.name]
         whole._instances.append(instance)
-        if whole._told:
-            instance.tell_libraries(whole._told)
+        if whole._on_library:
+            instance.tell_libraries(whole._on_library)
         return instance.functions[name_of(name, texts)]
 
     return {
@@ -235,11 +235,11 @@ def _checked(function: Callable, check: guards.Check | None) -> Callable:
         try:
             result = function(*args, **kwargs)
         except RuntimeError as error:
-            said = str(error)
-            if (more := guards.explained(said, _tensors(function, args, kwargs))) != said:
+            message = str(error)
+            if (more := guards.explained(message, _tensors(function, args, kwargs))) != message:
                 error.args = (more,)
             with contextlib.suppress(RuntimeError):
-                check()  # what it raises is told already; a kernel's failure is over with it
+                check()  # what it raises is known already; a kernel's failure is over with it
             raise
         check(lambda: _tensors(function, args, kwargs))
         return result

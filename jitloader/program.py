@@ -60,15 +60,15 @@ def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CD
     Of a GPU, for CUDA's last error: nothing tells whether a call has returned it already.
     """
     libc.fflush(None)
-    if said := _untaken_error(needed):
+    if error := _untaken_error(needed):
         line = _line_of_fault(needed)
-        _tell("an error of CUDA that the program does not show", said, line and f", at {line}")
-    elif not needed and (said := _error_of_gpu(program)):
-        _tell("CUDA's last error when the program ended", said)
+        _tell("an error of CUDA that the program does not show", error, line and f", at {line}")
+    elif not needed and (error := _error_of_gpu(program)):
+        _tell("CUDA's last error when the program ended", error)
 
 
-def _tell(what: str, said: bytes, behind: str = "") -> None:
-    text = said.decode(errors="replace").splitlines()[0]
+def _tell(what: str, error: bytes, behind: str = "") -> None:
+    text = error.decode(errors="replace").splitlines()[0]
     os.write(2, f"{what}: {text}{behind}\n".encode())
 
 
@@ -88,8 +88,8 @@ def _taken(what: str, needed: list[str]) -> bytes | None:
 
 def _line_of_fault(needed: list[str]) -> str:
     """The line of the program's sources at which a kernel failed; "" if unknown."""
-    said = (_taken("simulator_take_fault", needed) or b"").decode(errors="replace")
-    library, offset = said.split("\n")[2:] or ("", "")
+    fault = (_taken("simulator_take_fault", needed) or b"").decode(errors="replace")
+    library, offset = fault.split("\n")[2:] or ("", "")
     if not library:
         return ""
     lines = _output_of(["addr2line", "-i", "-e", library, f"0x{offset}"])

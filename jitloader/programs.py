@@ -157,8 +157,9 @@ class Program:
             arguments: main's.
             timeout: seconds that it may take.
             cwd: its working directory, by default this process's.
-            output: is told what it prints, as it prints it, with 1 for its standard output and 2
-                for its standard error, and it reads nothing. By default it has this process's own.
+            output: is called with what the program prints, as it prints it, and with 1 for its
+                standard output or 2 for its standard error; the program then has no input. By
+                default it has this process's own.
         """
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         in_terminal = output is None and sys.stdin is not None and sys.stdin.isatty()
@@ -255,9 +256,9 @@ def _descendants(pid: int) -> list[int]:
     if program is None:
         return []
     command = [program, "-A", "-o", "pid=,ppid="]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
+    processes = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
     children: dict[int, list[int]] = {}
-    for line in said.splitlines():
+    for line in processes.splitlines():
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
     found = [pid]

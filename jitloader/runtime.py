@@ -126,7 +126,7 @@ class _Beside(threading.Thread):
         self.recipe, self.stage = recipe, str
 
     def run(self) -> None:
-        with events.untold() as self.stage, contextlib.suppress(Exception):
+        with events.unreported() as self.stage, contextlib.suppress(Exception):
             ensure(self.recipe)
 
     def wait(self) -> None:
@@ -236,8 +236,8 @@ def surviving(library: ctypes.CDLL, function: Any) -> Callable[..., str]:
 
     def call(*args: object) -> str:
         entered(*args)
-        said = _take_error() or b""
-        return guards.explained(said.decode()) if said.startswith(b"the host's code: ") else ""
+        error = _take_error() or b""
+        return guards.explained(error.decode()) if error.startswith(b"the host's code: ") else ""
 
     return call
 

@@ -1,7 +1,7 @@
 """Which build of a kernel a call takes, where tables have constants for single classes of shapes.
 
-A class (`toolchain.tuning.ShapeClass`) is told by the first tensor of a call. Each has a build of
-its own; a call of none takes the newest build, as all do where tables have no classes.
+The first tensor of a call determines its class (`toolchain.tuning.ShapeClass`). Each class has a
+build of its own; a call of none takes the newest build, as all do where tables have no classes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass
 
             found.append(OfClass(shapes, opened(tuning_flags(constants))))
         except CompileError as error:
-            said = ", ".join(f"{name} = {value}" for name, value in constants.items())
-            error.add_note(f"with {said}, which a table of tuned constants has for {shapes}")
+            settings = ", ".join(f"{name} = {value}" for name, value in constants.items())
+            error.add_note(f"with {settings}, which a table of tuned constants has for {shapes}")
             raise
     return found
 

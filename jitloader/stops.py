@@ -32,13 +32,13 @@ def listen(runtime: ctypes.CDLL) -> None:
     take.restype = ctypes.c_char_p
 
     def interrupt() -> None:
-        said = take().decode(errors="replace")
+        stop = take().decode(errors="replace")
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler) and handler is not signal.default_int_handler:
             handler(signal.SIGINT, sys._getframe(1))  # the program's own comes first
-        if not said:
+        if not stop:
             raise KeyboardInterrupt
-        error = KeyboardInterrupt(_told(*said.split("\n")))
+        error = KeyboardInterrupt(_message(*stop.split("\n")))
         # What a notebook shows: the message alone, none of our frames.
         error._render_traceback_ = lambda: [f"KeyboardInterrupt: {error}"]
         raise error
@@ -48,7 +48,7 @@ def listen(runtime: ctypes.CDLL) -> None:
     runtime.simulator_interrupt(*api, ctypes.py_object(interrupt))
 
 
-def _told(launch: str, thread: str = "", library: str = "", *offsets: str) -> str:
+def _message(launch: str, thread: str = "", library: str = "", *offsets: str) -> str:
     """The sentence for what `simulator_take_stop` says."""
     if not thread:
         return f"{launch}, was stopped"
@@ -64,10 +64,10 @@ def line_of(library: Path, offset: int) -> str:
         return ""
     command = [program, "-i", "-e", str(library), hex(offset)]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    for file, line in re.findall(r"^(.+?):(\d+)", said, re.MULTILINE):  # the innermost first
+    for file, line in re.findall(r"^(.+?):(\d+)", output, re.MULTILINE):  # the innermost first
         for label in build.kept:
             if f"/{file}".endswith(f"/{label.lstrip('/')}"):
                 return f"{label}:{line}"

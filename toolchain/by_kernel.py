@@ -8,7 +8,7 @@ with the host code, and stands between that and CUDA's runtime: before a kernel 
 asked for its attributes for the first time, it has `jitloader.lazy_kernels` register the fat binary
 that holds it.
 
-A kernel is told apart by its symbol, and instantiated by a pointer to it:
+A kernel is identified by its symbol, and instantiated by a pointer to it:
 
     static void (*const jitload_kernel_0)(Forward<float>) = forward_vector<float, true>;
 """
@@ -174,9 +174,9 @@ def instantiations(wanted: Iterable[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def without_unknown(wanted: Iterable[str], said: str) -> tuple[str, ...]:
-    """The kernels but for those that an edit has taken out; said: the compiler's output."""
-    unknown = {int(line) for line in re.findall(rf"{WANTED}\((\d+)\): error", said)}
+def without_unknown(wanted: Iterable[str], output: str) -> tuple[str, ...]:
+    """The kernels but for those that an edit has taken out; output: the compiler's."""
+    unknown = {int(line) for line in re.findall(rf"{WANTED}\((\d+)\): error", output)}
     return tuple(name for number, name in enumerate(wanted, 1) if number not in unknown)
 
 

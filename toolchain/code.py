@@ -183,7 +183,7 @@ class Code:
 
     @cached_property
     def exports(self) -> dict[str, Any]:
-        """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
+        """What Python can call: `sources.exports`, and kernels, marked by the key "kernel"."""
         from toolchain import launchers
         from toolchain.reads import only_read
         from toolchain.signatures import obstacle

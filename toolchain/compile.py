@@ -71,7 +71,7 @@ class Compiled(NamedTuple):
     """What came of a compilation, beside the library.
 
     Attributes:
-        output: what the compilers said.
+        output: of the compilers.
         read: the user's files that they read.
         libraries: those headers of simulator.LIBRARIES which they read for the CPU.
         objects: the new ones that a later build may take over, by the sources' positions.
@@ -99,7 +99,7 @@ def compile_library(
 ) -> Compiled | None:
     """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
 
-    Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
+    Four times a second `progress` is called with the stage, as in "1 of 3: layer_norm.cu".
 
     lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
         ends when the other end is closed.
@@ -165,9 +165,9 @@ def compile_library(
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     is_users = _users(recipe)
 
-    def watch(said: str) -> None:
-        progress(stage_of(said, names))
-        if not said:  # what is asked later anyway, while the compilers work
+    def watch(output: str) -> None:
+        progress(stage_of(output, names))
+        if not output:  # what is asked later anyway, while the compilers work
             with contextlib.suppress(Exception):  # which then is raised, unless they fail before
                 is_users(work)
                 code.exports  # noqa: B018
@@ -693,10 +693,10 @@ def _run_ninja(
         process.wait()
         raise
     # A log tells of nvcc's own command.
-    said = output.decode(errors="replace").replace(f"{shlex.join(nvcc_steps.COMMAND)} ", "")
+    text = output.decode(errors="replace").replace(f"{shlex.join(nvcc_steps.COMMAND)} ", "")
     if process.returncode:
-        raise _Failed(said)
-    return said
+        raise _Failed(text)
+    return text
 
 
 @functools.cache

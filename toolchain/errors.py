@@ -1,4 +1,4 @@
-"""Errors of a build, told for the person who wrote the source."""
+"""Errors of a build, written for the person who wrote the source."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class MissingTool(RuntimeError):
 
 
 class CompileError(RuntimeError):
-    """A source that does not compile, told for the person who wrote it.
+    """A source that does not compile, explained to the person who wrote it.
 
     Attributes:
         path, line, column: where, in the user's own file (line and column count from 1; None
             where the compiler gave none).
-        message: what the compiler said, one line.
+        message: the compiler's, one line.
         hint: what to do about it, or None where we know nothing better than the compiler.
         log: Path of the compiler's full output.
         others: how many further errors the log holds.
@@ -275,7 +275,7 @@ _LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, 
 _CONFIGURATION = r"no match for call to .\(simulator::Kernel<.*> ?\) \((.*)\)."
 
 
-# What a line is said to be from that defines a macro for a source: toolchain.macros.
+# The file that #line names for a line that defines a macro for a source: toolchain.macros.
 _OF_MACRO = r"(-D|macro )(\w+)"
 
 
@@ -327,7 +327,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     parts = list(zip(found, begins, ends, strict=False))
     if len(found) > 1 and re.search(_CONSEQUENCE, found[0]["message"]):
         parts = parts[1:]
-    told: dict[object, CompileError] = {}  # one of each line: the others follow from it
+    by_line: dict[object, CompileError] = {}  # the first of each: the others follow from it
     for match, begin, end in parts:
         around = output[begin:end]
         ways = (way for pattern in ways_back for way in re.finditer(pattern, around))
@@ -344,20 +344,20 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                 if macro := re.fullmatch(_OF_MACRO, match["path"]):
                     by_flag = f": the flag {macro[0]} defines it" * (macro[1] == "-D")
                     hint = f"{macro[2]} is a macro here{by_flag}"
-                if hint in (error.hint for error in told.values()):
+                if hint in (error.hint for error in by_line.values()):
                     hint = None
                 error = CompileError(message, path=path, line=line, column=column, hint=hint)
-                told.setdefault((path, line), error)
+                by_line.setdefault((path, line), error)
                 break
-        if len(told) > FURTHER:
+        if len(by_line) > FURTHER:
             break
-    if told:
-        first, *first.further = told.values()
+    if by_line:
+        first, *first.further = by_line.values()
         first.log, first.others = log, len(found) - 1
         return first
-    if not found and (said := re.search(_OF_PTXAS, output)):
-        path, line = _place_of_ptx(said["message"], users)
-        return CompileError(said["message"], path=path, line=line, log=log)
+    if not found and (of_ptxas := re.search(_OF_PTXAS, output)):
+        path, line = _place_of_ptx(of_ptxas["message"], users)
+        return CompileError(of_ptxas["message"], path=path, line=line, log=log)
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     if found and re.match("-(D|include )", flag := found[0]["path"]):

@@ -82,8 +82,8 @@ class Definition:
 
     def export(self) -> dict:
         """What the manifest of a build says of it."""
-        said = {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
-        return said | {"instance_of": [self.name, *self.arguments]} if self.arguments else said
+        export = {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
+        return export | {"instance_of": [self.name, *self.arguments]} if self.arguments else export
 
     def is_offered_as_template(self) -> bool:
         """Whether Python may say what its parameters are."""
@@ -259,8 +259,8 @@ def offered(
     exports = {}
     for name, kernel in free.items():
         if kernel.is_offered_as_template():
-            said = {"template": kernel.template, "parameters": list(kernel.parameters)}
-            exports[name] = {**said, "returns": ERROR}
+            export = {"template": kernel.template, "parameters": list(kernel.parameters)}
+            exports[name] = {**export, "returns": ERROR}
         elif kernel.obstacle() is None:
             exports[name] = kernel.export()
     made = [free[name].instance(arguments) for name, arguments in instances if name in free]

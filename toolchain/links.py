@@ -30,8 +30,8 @@ def server_root() -> Path | None:
         return None
     try:
         file = Path(jupyter.jupyter_runtime_dir(), f"jpserver-{server}.json")
-        told = json.loads(file.read_text())
-        return Path(told["root_dir"])
+        settings = json.loads(file.read_text())
+        return Path(settings["root_dir"])
     except (OSError, ValueError, KeyError):
         return None
 

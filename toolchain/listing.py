@@ -16,7 +16,7 @@ WIDTH = 56  # characters of a line of source beside its instructions, in text
 
 
 @dataclass(frozen=True)
-class Code:
+class ListingSource:
     """What a listing is of.
 
     language: "SASS" or "PTX".
@@ -44,7 +44,7 @@ class Listing(list[Function]):
     Of more than MOST instructions a table of the functions is shown. `note` says why it is empty.
     """
 
-    def __init__(self, functions: list[Function], code: Code, note: str = ""):
+    def __init__(self, functions: list[Function], code: ListingSource, note: str = ""):
         super().__init__(functions)
         self.code, self.note = code, note
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from toolchain import opcodes
 from toolchain.instructions import Function, Instruction
-from toolchain.listing import WIDTH, Code, Listing, shown
+from toolchain.listing import WIDTH, Listing, ListingSource, shown
 
 MOST_OPCODES = 8  # that a function's headline names
 AROUND = 3  # unchanged instructions shown above and below a change
@@ -114,7 +114,7 @@ class ListingDiff(list[Change]):
             f" {differ}, {self.same} the same"
         )
 
-    def code_of(self, mark: str) -> Code:
+    def code_of(self, mark: str) -> ListingSource:
         return self.old_code if mark == "-" else self.code
 
     def __str__(self) -> str:

@@ -42,5 +42,5 @@ def _change(diff: ListingDiff, change: Change) -> str:
 
 def _line(mark: str, text: str) -> str:
     kind = CLASSES.get(mark)
-    said = f"{mark} {text}"
-    return f"<span class='{kind}'>{said}</span>" if kind else said
+    line = f"{mark} {text}"
+    return f"<span class='{kind}'>{line}</span>" if kind else line

@@ -173,16 +173,16 @@ def compiler_versions(target: str, notes: Path) -> str:
             "no nvcc: set CUDA_HOME, put nvcc on PATH, or pip install nvidia-cuda-nvcc"
             " (README.md names the wheels that go with it)"
         )
-    said = [_version(found_cxx(), notes)]
-    clang = re.search(_CLANG, said[0])
+    versions = [_version(found_cxx(), notes)]
+    clang = re.search(_CLANG, versions[0])
     if clang and not clang["apple"] and int(clang["release"]) < OLDEST_CLANG:
         raise MissingTool(
             f"{cxx()!r} is clang {clang['release']}, and kernels need clang {OLDEST_CLANG} or"
             f" later, or g++: set CXX to one of them, as in CXX=clang++-{OLDEST_CLANG} or CXX=g++"
         )
     if home:
-        said.append(_version([f"{home}/bin/nvcc"], notes))
-    return "\n".join(said)
+        versions.append(_version([f"{home}/bin/nvcc"], notes))
+    return "\n".join(versions)
 
 
 _CLANG = r"(?P<apple>Apple )?clang version (?P<release>\d+)"
@@ -202,19 +202,19 @@ def nvccs_host_is_clang() -> bool:
 def _version(command: list[str], notes: Path) -> str:
     path = Path(command[-1]).resolve()
     stat = path.stat()
-    told_apart_by = f"{' '.join([*command[:-1], str(path)])} {stat.st_size} {stat.st_mtime_ns}"
-    note = notes / digest_of(told_apart_by)[:16]
+    version_key = f"{' '.join([*command[:-1], str(path)])} {stat.st_size} {stat.st_mtime_ns}"
+    note = notes / digest_of(version_key)[:16]
     if known := read_note(note):
         return known["said"]
     try:
-        said = subprocess.run(
+        version = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingTool(f"{command[-1]} does not work: {error}") from None
     with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
-        write_note(note, {"said": said})
-    return said
+        write_note(note, {"said": version})
+    return version
 
 
 @cache
@@ -227,10 +227,12 @@ def compilers_headers(*command: str) -> tuple[Path, ...]:
     env = {k: v for k, v in os.environ.items() if k not in named_by_users} | {"LC_ALL": "C"}
     ask = [*command, "-E", "-v", "-x", "c++", os.devnull]
     try:
-        said = subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, env=env).stderr
+        output = subprocess.run(
+            ask, capture_output=True, text=True, timeout=PATIENCE, env=env
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return ()
-    _, _, rest = said.partition("search starts here:\n#include <...> search starts here:\n")
+    _, _, rest = output.partition("search starts here:\n#include <...> search starts here:\n")
     lines = rest.partition("End of search list")[0].splitlines()
     names = (line.removesuffix(" (framework directory)").strip() for line in lines)
     return tuple(Path(os.path.normpath(name)) for name in names)

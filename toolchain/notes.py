@@ -58,8 +58,8 @@ def read_note(path: Path) -> dict[str, Any] | None:
         text = path.read_bytes()
     except OSError:
         return None
-    said, _, told = text.rpartition(_SEAL.encode())
-    if told.decode(errors="replace") != f'{digest_of(said)}"\n}}':
+    body, _, seal = text.rpartition(_SEAL.encode())
+    if seal.decode(errors="replace") != f'{digest_of(body)}"\n}}':
         return None
     facts = json.loads(text)
     del facts["sha256"]

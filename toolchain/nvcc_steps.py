@@ -40,14 +40,14 @@ class Steps(NamedTuple):
     environment: dict[str, str]
 
 
-def steps_of(said: str, target: str, depfile: str | None) -> Steps | None:
+def steps_of(dryrun: str, target: str, depfile: str | None) -> Steps | None:
     """The steps that `nvcc --dryrun` tells of; None where they are not as expected.
 
     target, depfile: what the compiler makes, and where it is to say what it has read.
     """
     environment: dict[str, str] = {}
     commands: list[str] = []
-    for line in said.splitlines():
+    for line in dryrun.splitlines():
         step = line.removeprefix("#$ ").strip()
         if not line.startswith("#$ "):
             return None
@@ -123,17 +123,17 @@ def run(nvcc: str, arguments: list[str]) -> int:
     left, depfile = _without_depfile(arguments)
     with tempfile.TemporaryDirectory(prefix="nvcc_", dir=".") as folder:
         asked = [nvcc, "--dryrun", "--keep", "--keep-dir", folder, *left]
-        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+        dryrun = subprocess.run(asked, capture_output=True, text=True, check=False)
         target = left[left.index("-o") + 1] if "-o" in left[:-1] else ""
-        steps = steps_of(said.stderr, target, depfile) if said.returncode == 0 else None
+        steps = steps_of(dryrun.stderr, target, depfile) if dryrun.returncode == 0 else None
         if steps is None:
             return subprocess.run([nvcc, *arguments], check=False).returncode
         with open(steps.named, "w") as file:  # noqa: PTH123 - pathlib takes long to import
             name = re.sub(r"\W", "_", os.path.basename(target))  # noqa: PTH119
             file.write(f"_{zlib.crc32(' '.join(arguments).encode()):08x}_{len(name)}_{name}")
         environment = os.environ | steps.environment
-        with tempfile.TemporaryFile(dir=folder) as said_of_gpu:
-            for_gpu = _Chain(steps.for_gpu, environment, said_of_gpu.fileno())
+        with tempfile.TemporaryFile(dir=folder) as output_of_gpu:
+            for_gpu = _Chain(steps.for_gpu, environment, output_of_gpu.fileno())
             found: list[int] = []
             thread = threading.Thread(target=lambda: found.append(for_gpu.run()))
             thread.start()
@@ -143,8 +143,8 @@ def run(nvcc: str, arguments: list[str]) -> int:
             thread.join()
             if status:
                 return status
-            said_of_gpu.seek(0)
-            sys.stdout.buffer.write(said_of_gpu.read())
+            output_of_gpu.seek(0)
+            sys.stdout.buffer.write(output_of_gpu.read())
             sys.stdout.flush()
         return found[0] or _Chain([steps.last], environment, sys.stdout.fileno()).run()
 

@@ -37,7 +37,7 @@ class Object:
         build: the name of the build for which it was compiled.
         read: the labels of the user's files that the compiler read.
         called: the headers of simulator.LIBRARIES that it read.
-        said: its command, and what it said: warnings, and the registers of kernels.
+        said: the compiler's command and its output: warnings, and the registers of kernels.
         data: the file itself.
     """
 
@@ -114,7 +114,7 @@ class Objects:
         output: ninja's.
         users: gives the user's file that a path in a depfile stands for, None for other files.
         """
-        found, said = {}, _said(output)
+        found, outputs = {}, _outputs(output)
         for number, made_from in enumerate(self._made_from):
             depfile = next(self._work.glob(f"{number}.*d"), None)  # 0.o.d, or 0.cuda.o.d
             if number in self.unchanged or depfile is None:
@@ -124,7 +124,7 @@ class Objects:
             labels = sorted({label(path) for path in map(users, read) if path})
             data = depfile.with_suffix("").read_bytes()
             found[number] = Object(
-                made_from.key, self._name, labels, called, said.get(number, ""), data
+                made_from.key, self._name, labels, called, outputs.get(number, ""), data
             )
         return found
 
@@ -159,8 +159,8 @@ class _Making(NamedTuple):
         return cls(key, frozenset(texts), renames)
 
 
-def _said(output: str) -> dict[int, str]:
-    """What ninja shows for each source: the command, and what the compiler said."""
+def _outputs(output: str) -> dict[int, str]:
+    """Of each source what ninja shows: the command, and the compiler's output."""
     steps = re.split(r"^(?=\[\d+/\d+\] )", output, flags=re.MULTILINE)
     made = ((re.search(r" -o (\d+)\.", step.partition("\n")[0]), step) for step in steps)
     return {int(source[1]): step for source, step in made if source}
@@ -169,7 +169,7 @@ def _said(output: str) -> dict[int, str]:
 def _read_for(code: Code, path: Path) -> set[Path]:
     """The files that decide the object of a source: those that no other source alone includes.
 
-    Whose a file is cannot be told where a macro names it: it counts for every source.
+    A file that a macro names counts for every source: who includes it is not known.
     """
     of_each = {source: _reached_from(code, source) for source in code.recipe.sources}
     return of_each[path] | (code.files.keys() - set().union(*of_each.values()))

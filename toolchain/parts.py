@@ -64,7 +64,7 @@ _EXTERN = 'extern "C" __attribute__((visibility("hidden")))'
 _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
 
-class Function(NamedTuple):
+class DeferredFunction(NamedTuple):
     """A launcher or a kernel, of a template.
 
     Attributes:
@@ -91,7 +91,7 @@ class Deferred(NamedTuple):
     """
 
     source: int
-    functions: dict[str, Function]
+    functions: dict[str, DeferredFunction]
 
 
 def without_instantiations(text: str) -> str:
@@ -109,7 +109,7 @@ def without_instantiations(text: str) -> str:
 @lru_cache(maxsize=64)
 def functions(
     source: Path, bindings: tuple[Path, ...], named: Named, digest: str
-) -> dict[str, Function]:
+) -> dict[str, DeferredFunction]:
     """The launchers of a source, and the kernels that they launch, by their symbols.
 
     Launchers are what the bindings' objects call and the source's object defines.
@@ -138,9 +138,11 @@ def functions(
     launched = {name: found for name, found in launched.items() if found}
     symbol_of = {each: name for name, each in declared.items()}
     calls = _calls(source)
-    found = {name: Function(statement or "", [], []) for name, statement in statements.items()}
+    found = {
+        name: DeferredFunction(statement or "", [], []) for name, statement in statements.items()
+    }
     for name, (statement, site, inlined) in launched.items():
-        found[name] = Function(statement, [], [], site, symbol_of.get(inlined, ""))
+        found[name] = DeferredFunction(statement, [], [], site, symbol_of.get(inlined, ""))
     named_alone = {
         name for name in launched if _name_of(_expression(declared[name])) in named.named_alone
     }
@@ -159,7 +161,8 @@ def functions(
 
 
 def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, str, str] | None:
-    """The statement and the site of a kernel, as of Function, and the kernel that is inlined in it.
+    """The statement and the site of a kernel, as of DeferredFunction, and the kernel that it
+    inlines.
 
     None where the function is no kernel, or one that cannot be written.
     """
@@ -203,7 +206,9 @@ def without_calls(deferred: Deferred) -> Deferred:
     return deferred._replace(functions=functions)
 
 
-def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
+def part(
+    build: str, functions: Mapping[str, DeferredFunction], wanted: Iterable[str], kept: str
+) -> Part:
     """The library with some of a build's functions."""
     chosen = {name: functions[name] for name in wanted}
     kernels = [name for name, each in chosen.items() if each.site]
@@ -252,7 +257,7 @@ def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
     ]
 
 
-def without_kernels(functions: Mapping[str, Function], called: Iterable[str]) -> list[str]:
+def without_kernels(functions: Mapping[str, DeferredFunction], called: Iterable[str]) -> list[str]:
     """Of functions that were called, the launchers whose library can be without kernels.
 
     A launcher may call a kernel by its name where it launches it, for the arguments decide which
@@ -272,7 +277,7 @@ def calls_one_of(path: Path, kernels: Collection[str]) -> bool:
     return ("t" in dict(calling)) or any(not names.isdisjoint(kernels) for names in of_calls)
 
 
-def with_kernels(functions: Mapping[str, Function]) -> dict[str, Function]:
+def with_kernels(functions: Mapping[str, DeferredFunction]) -> dict[str, DeferredFunction]:
     """The launchers among functions, each to be compiled with all of its kernels."""
     found = {}
     for name, each in functions.items():
@@ -281,7 +286,7 @@ def with_kernels(functions: Mapping[str, Function]) -> dict[str, Function]:
             inlined = {kernel.inlines for kernel in kernels.values()}
             calls = {call for kernel in kernels.values() for call in kernel.calls}
             calls = calls.union(each.calls, kernels) - inlined
-            found[name] = Function(each.statement, sorted(calls), [])
+            found[name] = DeferredFunction(each.statement, sorted(calls), [])
     return found
 
 
@@ -323,7 +328,7 @@ def _named_in(source: Path) -> tuple[dict[str, set[str]], set[str]]:
     found: dict[str, set[str]] = {}
     names: set[str] = set()
     functions: set[str] = set()
-    for line in _said_of("readelf", "-rsW", str(source)):
+    for line in _output_of("readelf", "-rsW", str(source)):
         words = line.split()
         if section := _SECTION.match(line):
             names = found.setdefault(section[1], set())
@@ -361,12 +366,12 @@ def _site_of(name: str) -> str:
     return f"{name}_site"
 
 
-def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
+def without_aliases(statements: Iterable[str], output: str) -> tuple[str, ...]:
     """Statements but for those of functions that an edit has taken out.
 
-    said: the compiler's output, in which they are errors.
+    output: the compiler's, in which they are errors.
     """
-    gone = set(re.findall(r"_is_called\(\)\W+ aliased to undefined symbol \W(\w+)\W", said))
+    gone = set(re.findall(r"_is_called\(\)\W+ aliased to undefined symbol \W(\w+)\W", output))
     return tuple(each for each in statements if each not in set(map(_alias, gone)))
 
 
@@ -379,8 +384,8 @@ def symbols_of(path: Path) -> list[tuple[str, str]]:
     # Without an empty plugin GNU's nm opens those of each LLVM that is installed first, which takes
     # twenty times as long as the rest; another nm may not know of plugins.
     asked = ["-f", "sysv", str(path)]
-    told = _said_of("nm", "--plugin=", *asked) or _said_of("nm", *asked)
-    rows = [[word.strip() for word in line.split("|")] for line in told]
+    lines = _output_of("nm", "--plugin=", *asked) or _output_of("nm", *asked)
+    rows = [[word.strip() for word in line.split("|")] for line in lines]
     return [
         ("R" if row[2] in "Vu" and row[6].startswith(_READ_ONLY) else row[2], row[0])
         for row in rows
@@ -391,7 +396,7 @@ def symbols_of(path: Path) -> list[tuple[str, str]]:
 _READ_ONLY = (".rodata", ".data.rel.ro")
 
 
-def _said_of(*command: str) -> list[str]:
+def _output_of(*command: str) -> list[str]:
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=machine.PATIENCE)
     except (OSError, subprocess.SubprocessError):

@@ -189,13 +189,13 @@ def make_aside(parsed: Parsed, work: Path, lifeline: int) -> None:
             _make(parsed, work / "precompiled", lifeline)
 
 
-def without(text: str, said: str) -> tuple[str, list[Path]] | None:
+def without(text: str, output: str) -> tuple[str, list[Path]] | None:
     """The file for ninja without the parsed headers, and where they are, if they may be at fault.
 
-    said: the compiler's output.
+    output: the compiler's.
     """
     found = _FLAGS.findall(text)
-    if not found or not _BLAMED.search(said):
+    if not found or not _BLAMED.search(output):
         return None
     return _FLAGS.sub("", text), [Path(*_words(place)) for place in found]
 
@@ -272,9 +272,9 @@ def _is_whole(place: Path) -> bool:
     note = read_note(place / _NOTE)
     with contextlib.suppress(OSError):
         if note and all(_state(path) == was for path, *was in note["read"]):
-            said = note["sha256_of_file"]
+            digest = note["sha256_of_file"]
             files = {str(path): _state(str(path))[1] for path in place.rglob("*.gch")}
-            return not said or any(said == _digest(*item) for item in files.items())
+            return not digest or any(digest == _digest(*item) for item in files.items())
     return False
 
 

@@ -168,10 +168,10 @@ class _Flat:
         folders = [simulator.INCLUDE] if cuda is None else [f"{cuda}/include"]
         places = [f"-I{folder}" for folder in (*folders, *self.code.recipe.include)]
         first = "" if cuda is None else "#include <cuda_runtime.h>"
-        said = _run([*preprocess, "-dM", *places, "-"], "\n".join([first, *headers]))
-        if said is None:
+        defines = _run([*preprocess, "-dM", *places, "-"], "\n".join([first, *headers]))
+        if defines is None:
             return None
-        values = dict(re.findall(r"^#define (\w+)(?!\() ?(.*)$", said, re.MULTILINE))
+        values = dict(re.findall(r"^#define (\w+)(?!\() ?(.*)$", defines, re.MULTILINE))
         return [f"-D{name}={values[name]}" for name in names if name in values]
 
     def unit(self, text: str) -> Unit:

@@ -127,6 +127,6 @@ def _place(files: Mapping[str, str], file: str, line: str) -> tuple[Place, ...]:
 def _statements(lines: Iterable[str]) -> Iterator[str]:
     """A file's lines without comments, empty ones and the braces around inline assembly."""
     for line in lines:
-        said = re.sub(r"\s+", " ", line.partition("//")[0]).strip()
-        if said and (said not in ("{", "}") or not line[:1].isspace()):
-            yield said
+        statement = re.sub(r"\s+", " ", line.partition("//")[0]).strip()
+        if statement and (statement not in ("{", "}") or not line[:1].isspace()):
+            yield statement

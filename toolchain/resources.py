@@ -1,4 +1,4 @@
-"""What each kernel of a build takes of a multiprocessor, as ptxas told it in the build's log."""
+"""What each kernel of a build takes of a multiprocessor, from ptxas' output in its log."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def machine_code(library: Path) -> tuple[Function, ...]:
     with tempfile.TemporaryDirectory(prefix="sass-") as folder:
         _run([cuobjdump, "-xelf", "all", library.resolve()], folder)
         for cubin in sorted(Path(folder).glob("*.cubin")):
-            said = _run([nvdisasm, "--print-code", "--print-line-info-inline", cubin], folder)
-            found |= parsed(said)
+            listing = _run([nvdisasm, "--print-code", "--print-line-info-inline", cubin], folder)
+            found |= parsed(listing)
     return tuple(functions(found))
 
 

@@ -36,7 +36,7 @@ _OF_THIS_MACHINE = re.compile(r"-m(?:arch|cpu|tls-dialect)=|-g\d?$|-O")
 
 
 @dataclass(frozen=True)
-class Part:
+class ShippedTarget:
     """What one compiler makes a library of.
 
     sources: paths of what is compiled; include: folders of headers, in order.
@@ -67,8 +67,8 @@ class Shipped:
     name: str
     files: dict[str, str]
     originals: dict[str, Path]
-    cpu: Part
-    cuda: Part
+    cpu: ShippedTarget
+    cuda: ShippedTarget
     binding: str
     exports: dict
     is_stable: bool
@@ -192,7 +192,7 @@ class _Shipping:
         names = Names(space, defines=self.for_hub or part == "cpu", expanded=self.for_hub)
         return {path: bound(code, path, part, names) for path in self._users(code)}
 
-    def _cuda_part(self, code: Code) -> Part:
+    def _cuda_part(self, code: Code) -> ShippedTarget:
         compiled = []
         for path, text in self._texts("cuda", code).items():
             place = f"cuda/{self._place(path)}"
@@ -201,7 +201,7 @@ class _Shipping:
                 compiled.append(self._with_launchers(code, path, place))
         cxx, nvcc = code.flags
         nvcc = [flag for flag in nvcc if flag not in code.tuned]
-        return Part(
+        return ShippedTarget(
             sources=compiled,
             include=self._include("cuda", code),
             flags=["-O2", *_portable(cxx, code.recipe.flags)],
@@ -217,7 +217,7 @@ class _Shipping:
         self._add(beside, f'#include "{Path(place).name}"\n{launchers}', path)
         return beside
 
-    def _cpu_part(self, code: Code) -> Part:
+    def _cpu_part(self, code: Code) -> ShippedTarget:
         folder, compiled = f"cpu/{self.name}", []
         texts = self._texts("cpu", code)
         load = Load.of(texts.values(), several=code.several, target=code.simulated)
@@ -246,7 +246,7 @@ class _Shipping:
             ]
         exports = f"{folder}/exports.map"
         self.files[exports] = "{\n    global: " + "; ".join(exported) + ";\n    local: *;\n};\n"
-        return Part(
+        return ShippedTarget(
             sources=compiled,
             include=include,
             flags=flags,

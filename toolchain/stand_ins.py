@@ -72,8 +72,8 @@ def _names() -> dict[str, str]:
     if not all(f"{library.resolve()}\n" in opened for library in libraries.values()):
         return {}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = _run_all([["readelf", "-d", str(library)] for library in libraries.values()])
-        found = [re.search(r"\(SONAME\).*\[(.+)\]", each) for each in said]
+        outputs = _run_all([["readelf", "-d", str(library)] for library in libraries.values()])
+        found = [re.search(r"\(SONAME\).*\[(.+)\]", each) for each in outputs]
         return {name: it[1] for name, it in zip(libraries, found, strict=True) if it}
     return {}
 

@@ -24,6 +24,6 @@ def uses_all(texts: Iterable[str]) -> bool:
     return any(_REST.search(without_comments(text)) for text in texts)
 
 
-def may_lack(text: str, said: str) -> bool:
+def may_lack(text: str, output: str) -> bool:
     """Whether a build failed, as its file for ninja has it, for want of the rest."""
-    return ALL not in text and bool(_LACKS.search(said))
+    return ALL not in text and bool(_LACKS.search(output))

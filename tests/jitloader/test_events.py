@@ -32,12 +32,12 @@ def test_listeners_are_told_with_every_stage(monkeypatch):
 
 def test_what_is_noted_of_parts_that_are_made_ahead_is_told_with_the_build(capsys):
     """They are compiled before a build of which they are parts begins, if one does."""
-    with events.told_as_one():
+    with events.reported_as_one():
         events.note(["an early note"])
         assert capsys.readouterr().err == ""
         with events.announced("ext", "cpu", ["a note"]):
             events.note(["a late note"])
-    with events.told_as_one():
+    with events.reported_as_one():
         events.note(["of a build that nobody is told of"])
     told = capsys.readouterr().err.splitlines()[1:]
     assert told == [

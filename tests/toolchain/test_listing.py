@@ -8,7 +8,7 @@ from jit_cases import answer, load, write
 import jitload
 from toolchain import machine, opcodes, ptx, sass
 from toolchain.instructions import Instruction, Place, functions
-from toolchain.listing import Code, Listing
+from toolchain.listing import Listing, ListingSource
 from toolchain.listing_diff import ListingDiff
 
 SASS = """\
@@ -64,7 +64,7 @@ def users_file(path: str) -> str | None:
 
 def listing(text: str = SASS, of: str = "twice_1") -> Listing:
     parsed = sass.parsed(text) if ".section" in text else ptx.parsed(text)
-    return Listing(functions(parsed), Code("SASS", of, SOURCES, users_file))
+    return Listing(functions(parsed), ListingSource("SASS", of, SOURCES, users_file))
 
 
 def test_nvdisasm_is_read():
