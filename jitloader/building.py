@@ -44,8 +44,8 @@ def readings(recipe: Recipe, cache: Cache | None = None) -> Iterator[Inputs]:
         RuntimeError: that was so ten times.
     """
     cache = cache or Cache.here()
-    if found := remembered(recipe, cache):
-        yield found
+    if inputs := remembered(recipe, cache):
+        yield inputs
     for _ in range(10):
         yield Inputs.read(recipe, cache)
     raise RuntimeError(f"the sources of {recipe.name} change faster than they compile: load again")
@@ -94,12 +94,12 @@ def build_of(inputs: Inputs) -> Build | None:
 
 def builds_of(recipe: Recipe) -> Builds:
     """Every build of a recipe in the cache, newest first."""
-    found: dict[str, Build] = {}
+    builds: dict[str, Build] = {}
     for folder in Cache.here().folders:
         for build in map(Build.read, folder.glob(f"{recipe.identifier}_*/")):
             if build and build.recipe == recipe.key:
-                found.setdefault(build.name, build)
-    return Builds(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
+                builds.setdefault(build.name, build)
+    return Builds(sorted(builds.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
 def linked(inputs: Inputs, deferred: Deferred | OnDemand, first: str = "") -> Build | None:

@@ -48,14 +48,14 @@ class Stat(NamedTuple):
 def _stat(place: str) -> Stat | None:
     """Of a file; None where there is none."""
     try:
-        found = os.stat(place)  # noqa: PTH116 - a Path would double the time
+        status = os.stat(place)  # noqa: PTH116 - a Path would double the time
     except (OSError, ValueError):
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > COARSEST_CLOCK
-    times = found.st_mtime_ns, found.st_ctime_ns
-    return Stat(found.st_dev, found.st_ino, found.st_size, *times, settled)
+    settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > COARSEST_CLOCK
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return Stat(status.st_dev, status.st_ino, status.st_size, *times, settled)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Inputs(Code):
             for quote, name in sources.asked_for(files[path].decode(errors="replace")):
                 beside = [path.parent] if quote == '"' else []
                 places = (sources.file_in(p, name) for p in (*beside, *folders))
-                if found := next(filter(is_file, places), None):
-                    queue.append(found)
+                if header := next(filter(is_file, places), None):
+                    queue.append(header)
                 else:
                     is_file(sources.file_in("/usr/include", name))  # it may be installed later
         for path in recipe.sources:

@@ -38,8 +38,8 @@ def earlier(inputs: Inputs, on_demand: OnDemand | None = None) -> Earlier:
         folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
     if on_demand:
         folders[on_demand.source] = f"{_folder(inputs, on_demand.source)}.host"
-    found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
-    objects = {number: each for number, each in found.items() if each}
+    last = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
+    objects = {number: each for number, each in last.items() if each}
     stand_ins, precompiled = (
         [folder / name for folder in inputs.cache.folders] for name in ("stand_ins", "precompiled")
     )
@@ -79,8 +79,8 @@ def deferred(inputs: Inputs) -> Deferred | None:
     None where it cannot be compiled in parts.
     """
     if inputs.recipe.check:
-        found = deferred(inputs.plain())
-        return found and parts.without_calls(found)
+        plain = deferred(inputs.plain())
+        return plain and parts.without_calls(plain)
     recipe = inputs.recipe
     kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
     plain = recipe.target == "cpu" and not (recipe.program or recipe.debug)
@@ -98,8 +98,8 @@ def deferred(inputs: Inputs) -> Deferred | None:
     source = objects.pop(kernels[0])
     digest = digest_of(*(note["sha256_of_object"] for note in notes))
     named = parts.Named.of(list(map(inputs.text, inputs.files)))
-    found = parts.functions(source, tuple(objects), named, digest)
-    return Deferred(kernels[0], found) if found else None
+    functions = parts.functions(source, tuple(objects), named, digest)
+    return Deferred(kernels[0], functions) if functions else None
 
 
 def _still_reads(inputs: Inputs, folder: Path, note: dict[str, Any]) -> bool:

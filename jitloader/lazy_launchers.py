@@ -49,8 +49,8 @@ def begun(inputs: Inputs) -> Build | None:
         try:
             first = _first_parts(inputs, functions, called)
             if first is not None:
-                found = deferred._replace(functions=functions)
-                return linked(inputs, found, " ".join(part.name for part in first))
+                in_parts = deferred._replace(functions=functions)
+                return linked(inputs, in_parts, " ".join(part.name for part in first))
         except CompileError:
             continue  # the edit may have taken a kernel out
     return None

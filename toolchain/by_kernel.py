@@ -121,20 +121,20 @@ def heads(code: Code) -> str | None:
     if code.binding != "c" or len(code.files) > 1 or not all("kernel" in e for e in exports):
         return None
     text = without_comments(code.text(code.recipe.sources[0]))
-    found, plain = list(_HEAD.finditer(text)), blank(text)
-    words = {word for head in found for word in re.findall(r"\w+", head[0])}
+    kernels, plain = list(_HEAD.finditer(text)), blank(text)
+    words = {word for head in kernels for word in re.findall(r"\w+", head[0])}
     chosen = re.search(r'#[ \t]*if|#[ \t]*include[ \t]*[^< \t]|\bextern\s*"C"\s*\{', text)
     if chosen or not words.isdisjoint(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)):
         return None
-    if len(found) != len(re.findall(r"\b__global__\b", plain)):
+    if len(kernels) != len(re.findall(r"\b__global__\b", plain)):
         return None
-    for head in found:
+    for head in kernels:
         before = re.sub(r"(?m)^[ \t]*#.*", "", plain[: head.start()]).rstrip()
         outside = before.count("{") == before.count("}") and before[-1:] in ("", ";", "}")
         if not outside or obstacle(parameters(head[1]), "void"):
             return None
     includes = re.findall(r"(?m)^[ \t]*#[ \t]*include\b.*", text)
-    return "\n".join([*includes, *(f"{head[0]}}}" for head in found), ""])
+    return "\n".join([*includes, *(f"{head[0]}}}" for head in kernels), ""])
 
 
 def for_gpu(texts: Mapping[Path, str], wanted: Iterable[str] | None) -> dict[Path, str]:
@@ -188,21 +188,21 @@ def kernels_of(host: Path) -> list[str] | None:
     """
     symbols = symbols_of(host)
     called = {name for kind, name in symbols if kind == "U"}
-    found = [
+    kernels = [
         stub[: int(length)].removeprefix("__device_stub_")
         for _, name in symbols
         for length, stub in re.findall(r"^_ZL?(\d+)(__device_stub__\w+)$", name)
     ]
     others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
-    if others or not found or any(map(_INTERNAL.search, found)):
+    if others or not kernels or any(map(_INTERNAL.search, kernels)):
         return None
     # What stands for an extern "C" kernel has a name of C++'s, and the kernel itself has not. A
     # static one's name has an L more for the host.
     defined = {name for kind, name in symbols if kind != "U"}
     defined |= {re.sub(r"L(?=\d)", "", name) for name in defined}
-    in_c = [name for name in found if name not in defined]
+    in_c = [name for name in kernels if name not in defined]
     plain = (re.sub(r"\(.*", "", name).rpartition("::")[2] for name in demangled_names(in_c))
-    return sorted({*found} - {*in_c} | {*plain})
+    return sorted({*kernels} - {*in_c} | {*plain})
 
 
 def compiled_in(image: bytes, kernels: Iterable[str]) -> list[int]:

@@ -151,8 +151,8 @@ def compile_library(
     if recipe.part and not image:
         to_compile.append(work / "launchers.cpp")
         # The object of the whole has all kernels.
-        found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
-        to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
+        jumps = parts.jumps(() if objects.unchanged else recipe.part.jumps)
+        to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + jumps)
     if isinstance(deferred, Deferred):
         bindings = set(range(len(to_compile))) - {deferred.source}
         if deferred.source in objects.unchanged or not (
@@ -558,7 +558,7 @@ def _with_real_names(
     for number, path in enumerate(to_compile):
         if path.suffix == ".c":  # of a program: as nvcc has it, this one is C
             edge = rf"(?m)^build \S+: \w+ \$source{number}$"
-            text = re.sub(edge, lambda found: f"{found[0]}\n  cflags = $cflags -x c", text)
+            text = re.sub(edge, lambda match: f"{match[0]}\n  cflags = $cflags -x c", text)
     if len(compiler) > 1:
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)
@@ -582,7 +582,7 @@ def _with_plain_bindings(text: str, to_compile: list[Path], trace: bool) -> str:
     for number, is_kernel in enumerate(kernels):
         if not is_kernel:
             edge = rf"(?m)^build \S+: \w+ \$source{number}$"
-            text = re.sub(edge, lambda found: f"{found[0]}\n  cflags = {plain}", text)
+            text = re.sub(edge, lambda match: f"{match[0]}\n  cflags = {plain}", text)
     in_order = sorted(range(len(kernels)), key=lambda number: not kernels[number])
     objects = " ".join(f"{number}.o" for number in in_order)
     return re.sub(r"(?m)^(build \S+: link) .*$", rf"\1 {objects}", text)
@@ -635,13 +635,13 @@ def _run_build(
             return _run_ninja(directory, watch, lifeline, jobs=1)
         file = directory / "build.ninja"
         text = file.read_text()
-        found = precompiled.without(text, str(failed))
-        if found is None and may_lack and torch_headers.may_lack(text, str(failed)):
+        retry = precompiled.without(text, str(failed))
+        if retry is None and may_lack and torch_headers.may_lack(text, str(failed)):
             file.write_text(precompiled.with_all_of_torch(text))
             return _run_ninja(directory, watch, lifeline)
-        if found is None:
+        if retry is None:
             raise
-        text, places = found
+        text, places = retry
         file.write_text(text)
         output = _run_ninja(directory, watch, lifeline)
         for place in places:

@@ -114,7 +114,7 @@ class Objects:
         output: ninja's.
         users: gives the user's file that a path in a depfile stands for, None for other files.
         """
-        found, outputs = {}, _outputs(output)
+        compiled, outputs = {}, _outputs(output)
         for number, made_from in enumerate(self._made_from):
             depfile = next(self._work.glob(f"{number}.*d"), None)  # 0.o.d, or 0.cuda.o.d
             if number in self.unchanged or depfile is None:
@@ -123,10 +123,10 @@ class Objects:
             called = [name for name in simulator.LIBRARIES if simulator.INCLUDE / name in read]
             labels = sorted({label(path) for path in map(users, read) if path})
             data = depfile.with_suffix("").read_bytes()
-            found[number] = Object(
+            compiled[number] = Object(
                 made_from.key, self._name, labels, called, outputs.get(number, ""), data
             )
-        return found
+        return compiled
 
     def can_be_taken_over(self, number: int, compiled: Object) -> bool:
         """Whether an object is for later builds: its key covers it, and it can be renamed."""

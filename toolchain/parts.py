@@ -99,10 +99,10 @@ def without_instantiations(text: str) -> str:
     if "template" not in text:
         return text
     pieces, done = [], 0
-    for found in _INSTANTIATION.finditer(blank(text)):
-        statement = text[found.start() : found.end()]
-        pieces += [text[done : found.start()], re.sub(r"[^\\\n]|\\(?!\n)", " ", statement)]
-        done = found.end()
+    for match in _INSTANTIATION.finditer(blank(text)):
+        statement = text[match.start() : match.end()]
+        pieces += [text[done : match.start()], re.sub(r"[^\\\n]|\\(?!\n)", " ", statement)]
+        done = match.end()
     return "".join([*pieces, text[done:]])
 
 
@@ -135,18 +135,18 @@ def functions(
     templates = sorted({name for kind, name in symbols if kind == "W"} - wanted)
     declared = dict(zip(templates, demangled_names(templates), strict=True))
     launched = {name: _kernel(name, each, named.kernels) for name, each in declared.items()}
-    launched = {name: found for name, found in launched.items() if found}
+    launched = {name: kernel for name, kernel in launched.items() if kernel}
     symbol_of = {each: name for name, each in declared.items()}
     calls = _calls(source)
-    found = {
+    deferred = {
         name: DeferredFunction(statement or "", [], []) for name, statement in statements.items()
     }
     for name, (statement, site, inlined) in launched.items():
-        found[name] = DeferredFunction(statement, [], [], site, symbol_of.get(inlined, ""))
+        deferred[name] = DeferredFunction(statement, [], [], site, symbol_of.get(inlined, ""))
     named_alone = {
         name for name in launched if _name_of(_expression(declared[name])) in named.named_alone
     }
-    for name, function in found.items():
+    for name, function in deferred.items():
         separate = launched.keys()
         reached = _reached(name, calls, separate)
         if any(_CALL in each for each in reached):  # it may call one of these
@@ -154,9 +154,9 @@ def functions(
             reached = _reached(name, calls, separate)
         function.calls.extend(each for each in reached if each not in separate)
         function.launches.extend(each for each in reached if each in separate)
-    of_launchers = {each for name in launchers for each in found[name].launches}
+    of_launchers = {each for name in launchers for each in deferred[name].launches}
     return {
-        name: each for name, each in found.items() if name in statements or name in of_launchers
+        name: each for name, each in deferred.items() if name in statements or name in of_launchers
     }
 
 
@@ -279,15 +279,15 @@ def calls_one_of(path: Path, kernels: Collection[str]) -> bool:
 
 def with_kernels(functions: Mapping[str, DeferredFunction]) -> dict[str, DeferredFunction]:
     """The launchers among functions, each to be compiled with all of its kernels."""
-    found = {}
+    launchers = {}
     for name, each in functions.items():
         if not each.site:
             kernels = {name: functions[name] for name in each.launches}
             inlined = {kernel.inlines for kernel in kernels.values()}
             calls = {call for kernel in kernels.values() for call in kernel.calls}
             calls = calls.union(each.calls, kernels) - inlined
-            found[name] = DeferredFunction(each.statement, sorted(calls), [])
-    return found
+            launchers[name] = DeferredFunction(each.statement, sorted(calls), [])
+    return launchers
 
 
 class Named(NamedTuple):
@@ -319,33 +319,33 @@ class Named(NamedTuple):
 
 def _calls(source: Path) -> dict[str, set[str]]:
     """The functions of an object that each part of it names that has a section of its own."""
-    found, functions = _named_in(source)
-    return {name: called & functions for name, called in found.items()}
+    named, functions = _named_in(source)
+    return {name: called & functions for name, called in named.items()}
 
 
 def _named_in(source: Path) -> tuple[dict[str, set[str]], set[str]]:
     """What each section of an object names; and the functions that the object has."""
-    found: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
     names: set[str] = set()
     functions: set[str] = set()
     for line in _output_of("readelf", "-rsW", str(source)):
         words = line.split()
         if section := _SECTION.match(line):
-            names = found.setdefault(section[1], set())
+            names = named.setdefault(section[1], set())
         elif len(words) == 8 and words[3] == "FUNC" and words[6] != "UND":
             functions |= {words[7]} if words[7].isidentifier() else set()
         elif len(words) > 4:
             names.add(words[4])
-    return found, functions
+    return named, functions
 
 
 def _reached(name: str, calls: dict[str, set[str]], kernels: Collection[str]) -> list[str]:
     """The functions that are called from one, and from those, and so on, up to kernels."""
-    found = [name]
-    for each in found:  # which grows meanwhile
+    reached = [name]
+    for each in reached:  # which grows meanwhile
         if each == name or each not in kernels:
-            found += calls.get(each, set()).difference(found)
-    return sorted(found[1:])
+            reached += calls.get(each, set()).difference(reached)
+    return sorted(reached[1:])
 
 
 def _alias(name: str) -> str:
