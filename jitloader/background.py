@@ -1,6 +1,7 @@
-"""Work that goes on while the user's own code runs: one thing at a time, and never for long.
+"""Work that goes on while the user's own code runs.
 
-What takes its place ends it, and so does the end of the process, however that comes about.
+Of builds there is one at a time: the next one stops it. What is started beside them goes on. The
+end of the process, however that comes about, ends all.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class _Work:
 
 
 _work: _Work | None = None
+_beside: dict[str, _Work] = {}  # by key
 _changing = threading.Lock()
 
 
@@ -97,6 +99,14 @@ def start_again(key: str) -> None:
     with _changing:
         if _work and _work.key == key and not _work.is_stopped():
             _begin(_work.again())
+
+
+def start_beside(key: str, do: Callable[[int], None]) -> None:
+    """Begin with a thing that only the end of the process stops, unless it goes on already."""
+    with _changing:
+        if not (key in _beside and _beside[key].is_alive()):
+            _beside[key] = _Work(key, do, lambda error: None, None)
+            _beside[key].start()
 
 
 def _begin(work: _Work) -> None:
@@ -129,11 +139,22 @@ def _forget() -> None:
     """In a forked process nothing goes on; and it must not keep the parent's from being stopped."""
     global _work
     _changing._at_fork_reinit()
-    if _work:
+    for work in (_work, *_beside.values()):
         with contextlib.suppress(OSError):
-            _work.let_go()
+            if work:
+                work.let_go()
     _work = None
+    _beside.clear()
 
 
-atexit.register(stop)
+def end() -> None:
+    """End all, and give it the time to remove what it has written so far."""
+    for work in _beside.values():
+        work.let_go()
+    stop()
+    for work in _beside.values():
+        work.wait(2)
+
+
+atexit.register(end)
 os.register_at_fork(after_in_child=_forget)

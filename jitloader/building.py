@@ -30,6 +30,7 @@ from toolchain.sources import label
 if TYPE_CHECKING:
     from toolchain.by_kernel import OnDemand
     from toolchain.parts import Deferred
+    from toolchain.precompiled import Parsed
 
 _building = threading.Lock()  # one at a time, but for what goes on in the background
 _building_beside = threading.Lock()  # and the simulator's own libraries, beside a kernel
@@ -252,13 +253,28 @@ def _build_in(
     inputs.cache.place(result, name)
     kept_objects.keep(inputs, compiled.objects, work, on_demand)
     if recipe.target == "cpu" and inputs.includes_torch:
-        from jitloader.parsing import parse
         from toolchain import precompiled
 
         text = (work / "build.ninja").read_text()
         for missing in precompiled.missing(text, inputs, earlier.precompiled):
-            parse(missing, inputs.cache)
+            parse_beside(missing, inputs.cache)
     return build
+
+
+def parse_beside(parsed: Parsed, cache: Cache) -> None:
+    """Have headers parsed in the background, unless some process does so already."""
+    from jitloader import background  # late, too
+    from toolchain import precompiled
+
+    name = f"precompiled_{parsed.place.name}{UNAWAITED}"
+
+    def parse(lifeline: int) -> None:
+        with cache.lock(name, wait=False) as alone:
+            if alone:
+                with cache.workplace(name, alone) as work:
+                    precompiled.make_aside(parsed, work, lifeline)
+
+    background.start_beside(name, parse)
 
 
 def _lock_of(inputs: Inputs) -> threading.Lock:

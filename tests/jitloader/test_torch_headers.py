@@ -10,7 +10,8 @@ import torch
 from jit_cases import load, write
 
 import jitload
-from jitloader import parsing
+from jitloader import background
+from jitloader.building import parse_beside
 from jitloader.cache import Cache
 from toolchain import precompiled
 
@@ -81,7 +82,7 @@ def test_an_edit_of_one_is_compiled_with_pytorchs_headers_parsed(tmp_path, cache
     if shutil.disk_usage(own).free < precompiled.LEAST_FREE:
         pytest.skip("too little disk")
     end = time.monotonic() + 600
-    while parsing._going_on:
+    while any(work.is_alive() for work in background._beside.values()):
         assert time.monotonic() < end
         time.sleep(0.5)
     write("scale.cu", SCALE.replace("factor * x[i]", "factor * x[i] + 1"))
@@ -111,7 +112,7 @@ def test_what_parses_them_ends_with_the_process_and_leaves_nothing(tmp_path, mon
     compiler = ["sh", "-c", "sleep 300 & echo $! >>started; wait"]  # a driver, and its compiler
     parsed = precompiled.Parsed("simulator/with_torch.h", tmp_path / "kept", compiler)
     for _ in range(2):  # the second time it goes on already
-        parsing.parse(parsed, Cache.here())
+        parse_beside(parsed, Cache.here())
     end = time.monotonic() + 30
     while not Path("started").exists() or not Path("started").read_text().strip():
         assert time.monotonic() < end
@@ -119,7 +120,7 @@ def test_what_parses_them_ends_with_the_process_and_leaves_nothing(tmp_path, mon
     time.sleep(0.5)
     (started,) = map(int, Path("started").read_text().split())
     assert is_running(started)
-    parsing._end()
+    background.end()
     end = time.monotonic() + 30  # it has the lowest priority, to end with, too
     while is_running(started) or list(tmp_path.glob("cache/building/*")):
         assert time.monotonic() < end
