@@ -77,6 +77,18 @@ def made(folder: Path) -> Path:
     return folder
 
 
+def publish_folder(work: Path, place: Path) -> None:
+    """Let a folder appear as `place`, whole and at once.
+
+    Raises: OSError, where another process was faster.
+    """
+    for path in (work, *work.rglob("*")):
+        close_to_others(path)
+    made(place.parent)
+    discard(place)  # what was damaged
+    work.rename(place)
+
+
 def close_to_others(path: Path) -> None:
     """Take from others the right to write, whatever the umask was when this was made."""
     mode = path.stat().st_mode

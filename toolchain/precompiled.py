@@ -32,7 +32,7 @@ from simulator.scan import without_comments
 from toolchain import idle, machine, sources, torch_headers
 from toolchain.code import SIMULATOR, Code
 from toolchain.command_line import for_ninja
-from toolchain.notes import close_to_others, digest_of, discard, made, read_note, write_note
+from toolchain.notes import digest_of, discard, publish_folder, read_note, write_note
 
 HEADER = "simulator/nvcc.h"  # the first that a .cu includes
 # Or one of these, where PyTorch's come next; the first of each pair in a .cu, the other in a .cpp.
@@ -242,11 +242,7 @@ def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
         "sha256_of_file": _content(parsed),
     }
     write_note(work / _NOTE, note)
-    for path in (work, parsed.parent, parsed):
-        close_to_others(path)
-    made(place.parent)
-    discard(place)
-    work.rename(place)  # fails where another process was faster
+    publish_folder(work, place)
 
 
 def _names(read: Iterable[str], command: list[str]) -> set[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from toolchain import machine
-from toolchain.notes import close_to_others, digest_of, discard, made, read_note, write_note
+from toolchain.notes import digest_of, publish_folder, read_note, write_note
 
 # What torch.utils.cpp_extension links with.
 _LIBRARIES = ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_python")
@@ -101,11 +101,7 @@ def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) ->
         for name, soname in names.items()
     )
     write_note(work / _NOTE, _digests(work))
-    for path in (work, *work.iterdir()):
-        close_to_others(path)
-    made(place.parent)
-    discard(place)  # what was damaged
-    work.rename(place)  # fails where another process was faster
+    publish_folder(work, place)
 
 
 def _run_all(commands: Iterable[list[str]]) -> list[str]:
