@@ -32,11 +32,11 @@ def op_file(name: str, suffix: str) -> Path:
 
 def op_files(suffix: str) -> dict[str, Path]:
     """The files of all ops that end so, by the ops' names, in order."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in op_folders():
         for path in folder.glob(f"[a-z]*{suffix}"):
-            found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+            files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def op_folders() -> list[Path]:

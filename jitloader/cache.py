@@ -299,13 +299,13 @@ def _absolute(name: str) -> Path:
 
 
 def _refuse_if_open_to_others(folder: Path) -> None:
-    found = folder.stat()
-    if _is_private(found):
+    status = folder.stat()
+    if _is_private(status):
         return
-    if found.st_uid != os.geteuid():
-        what, remedy = f"belongs to another user (number {found.st_uid})", ""
+    if status.st_uid != os.geteuid():
+        what, remedy = f"belongs to another user (number {status.st_uid})", ""
     else:
-        what = f"can be written to by other users (mode {found.st_mode & 0o777:o})"
+        what = f"can be written to by other users (mode {status.st_mode & 0o777:o})"
         remedy = f"`chmod go-w {folder}`, or "
     raise PermissionError(
         f"the cache folder {folder} {what}, and what lies in it would run as you: {remedy}set"
@@ -314,9 +314,9 @@ def _refuse_if_open_to_others(folder: Path) -> None:
     )
 
 
-def _is_private(found: os.stat_result) -> bool:
+def _is_private(status: os.stat_result) -> bool:
     """Whether it is ours, and nobody else can write to it."""
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _changed(path: Path) -> float:
@@ -328,8 +328,8 @@ def _changed(path: Path) -> float:
 
 def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
-        if stat.S_ISREG((found := path.stat()).st_mode):
-            return found.st_size
+        if stat.S_ISREG((status := path.stat()).st_mode):
+            return status.st_size
     return 0
 
 

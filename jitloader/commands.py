@@ -140,11 +140,11 @@ def listing(language: str, name: str, function: str = "") -> int:
     """
     try:
         made = ensure(recipe_of([name], target="cuda"))
-        found = made.sass(function) if language == "sass" else made.ptx(function)
+        listed = made.sass(function) if language == "sass" else made.ptx(function)
     except (CompileError, MissingTool, OSError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(found if function else found.overview())
+    print(listed if function else listed.overview())
     return 0
 
 
@@ -214,9 +214,9 @@ def doctor() -> int:
     return 0 if works[default] else 1
 
 
-def doctors_row(what: str, found: object, remedy: str = "") -> None:
+def doctors_row(what: str, value: object, remedy: str = "") -> None:
     """A line of the doctor's: what there is, or how to get it."""
-    print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
+    print(f"{'ok     ' if value else 'missing'}  {what:14} {value or remedy}")
 
 
 def _driver() -> str | None:

@@ -22,8 +22,8 @@ from toolchain.errors import MissingTool
 
 def gdb() -> str:
     """Where it is; raises MissingTool where there is none."""
-    if found := shutil.which("gdb"):
-        return found
+    if path := shutil.which("gdb"):
+        return path
     raise MissingTool("gdb is not found, which the debugger is: Debian: apt install gdb")
 
 

@@ -349,16 +349,16 @@ class Kernel:
             return named
         known = self.builds()
         if isinstance(named, int):
-            found = known[named : named + 1 or None]
+            matches = known[named : named + 1 or None]
         else:
-            found = [build for build in known if build.digest.startswith(named)]
-        if len(found) != 1:
+            matches = [build for build in known if build.digest.startswith(named)]
+        if len(matches) != 1:
             listed = ", ".join(f"{i}: {build.digest}" for i, build in enumerate(known))
             raise LookupError(
                 f"build {named!r} of {self.recipe.name} is"
-                f" {'ambiguous' if found else 'not in the cache'}; there are {listed}"
+                f" {'ambiguous' if matches else 'not in the cache'}; there are {listed}"
             )
-        return found[0]
+        return matches[0]
 
     def register_fake(self, name: str) -> Callable[[Callable], Callable]:
         """Decorator: the shape formula of op `name`, as `torch.library.register_fake` takes it."""

@@ -54,10 +54,10 @@ def _listing(language: str, build: Build) -> Listing:
             code,
             FOR_A_GPU.format(name=short, language=language, method=language.lower()),
         )
-    found = (
+    functions = (
         build.machine_code()
         if language == "SASS"
         else ptx(build.folder, build.log(), tuple(build.kept.items()))
     )
-    note = "" if found else f"{build.name} has no function for a GPU."
-    return Listing(list(found), code, note)
+    note = "" if functions else f"{build.name} has no function for a GPU."
+    return Listing(list(functions), code, note)

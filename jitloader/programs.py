@@ -221,13 +221,13 @@ def _pass_on(
         while ready.get_map():
             if due is not None and time.monotonic() > due:
                 raise subprocess.TimeoutExpired(process.args, 0)
-            found = ready.select(0.05)
-            for key, _ in found:
+            events = ready.select(0.05)
+            for key, _ in events:
                 if chunk := os.read(key.fd, 65536):
                     output(key.data, chunk)
                 else:
                     ready.unregister(key.fileobj)
-            if ended and not found:
+            if ended and not events:
                 return  # a child holds the pipe open
             ended = process.poll() is not None
 
@@ -261,10 +261,10 @@ def _descendants(pid: int) -> list[int]:
     for line in processes.splitlines():
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
-    found = [pid]
-    for each in found:  # which grows meanwhile
-        found += children.get(each, [])
-    return found[1:]
+    descendants = [pid]
+    for each in descendants:  # which grows meanwhile
+        descendants += children.get(each, [])
+    return descendants[1:]
 
 
 # ---- from the shell

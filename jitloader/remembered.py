@@ -67,9 +67,9 @@ def remembered(recipe: Recipe, cache: Cache) -> Inputs | None:
     if note["library"] != _library_facts(build) and not build.is_whole():
         return None
     environment = reading._environment()
-    found = Inputs(recipe, _Kept(build), compilers, cache, now, environment, note["named"])
-    vars(found).update(digest=build.digest, build=build)
-    return found
+    inputs = Inputs(recipe, _Kept(build), compilers, cache, now, environment, note["named"])
+    vars(inputs).update(digest=build.digest, build=build)
+    return inputs
 
 
 def remember(inputs: Inputs, build: Build) -> None:
@@ -77,7 +77,7 @@ def remember(inputs: Inputs, build: Build) -> None:
 
     A file that has changed only just now may change again without a sign: then there is no note.
     """
-    settled = all(found.is_settled for found in inputs.stats.values() if found)
+    settled = all(status.is_settled for status in inputs.stats.values() if status)
     if inputs.recipe.part or build.launchers or not settled:
         return
     recipe, cache = inputs.recipe, inputs.cache
@@ -86,7 +86,7 @@ def remember(inputs: Inputs, build: Build) -> None:
     stats = {place: _facts(reading._stat(place)) for place in more}
     if not inputs.know_all_noted():
         return
-    stats |= {place: _facts(found) for place, found in inputs.stats.items()}
+    stats |= {place: _facts(status) for place, status in inputs.stats.items()}
     facts = {
         "folder": str(build.folder),
         "library": _library_facts(build),
@@ -106,8 +106,8 @@ def _note(recipe: Recipe, cache: Cache) -> Path:
     return cache.own / "readings" / f"{recipe.name}_{apart}.json"
 
 
-def _facts(found: Stat | None) -> list[int] | None:
-    return found and list(found[:5])
+def _facts(status: Stat | None) -> list[int] | None:
+    return status and list(status[:5])
 
 
 def _library_facts(build: Build) -> list[list[int] | None]:
@@ -135,7 +135,7 @@ def _own_state() -> str:
     That is which files there are, and the sums of their sizes and times: nobody can set the time at
     which a file was last changed in any way.
     """
-    found: list[str] = []
+    files: list[str] = []
     size = changed = touched = 0
     folders = [str(SIMULATOR), str(LIBRARY / "toolchain")]
     for folder in folders:  # which grows meanwhile
@@ -143,10 +143,10 @@ def _own_state() -> str:
             for entry in entries:
                 if not entry.is_dir():
                     stat = entry.stat()
-                    found.append(entry.path)
+                    files.append(entry.path)
                     size += stat.st_size
                     changed += stat.st_mtime_ns
                     touched += stat.st_ctime_ns
                 elif entry.name != "__pycache__":
                     folders.append(entry.path)
-    return digest_of("\n".join(sorted(found)), f"{size} {changed} {touched}")
+    return digest_of("\n".join(sorted(files)), f"{size} {changed} {touched}")

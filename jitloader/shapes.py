@@ -38,17 +38,17 @@ def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass
     Raises:
         CompileError: one does not compile; which, a note says.
     """
-    found = []
+    builds = []
     for shapes, constants in inputs.tuned_by_shape:
         try:
             from toolchain.tuning import tuning_flags  # late: a warm load without does without
 
-            found.append(OfClass(shapes, opened(tuning_flags(constants))))
+            builds.append(OfClass(shapes, opened(tuning_flags(constants))))
         except CompileError as error:
             settings = ", ".join(f"{name} = {value}" for name, value in constants.items())
             error.add_note(f"with {settings}, which a table of tuned constants has for {shapes}")
             raise
-    return found
+    return builds
 
 
 def by_shape(classes: Sequence[OfClass], name: str, otherwise: Callable) -> Callable:
@@ -77,7 +77,7 @@ def by_shape(classes: Sequence[OfClass], name: str, otherwise: Callable) -> Call
 def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
     """Meanwhile the classes of all calls of the kernel's functions are noted."""
     functions: Functions = kernel._functions
-    found: list[ShapeClass] = []
+    classes: list[ShapeClass] = []
 
     def noting(call: Callable) -> Callable:
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -85,8 +85,8 @@ def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
                 from toolchain.tuning import ShapeClass
 
                 shapes = ShapeClass.around(x.dtype, _columns(x))
-                if shapes not in found:
-                    found.append(shapes)
+                if shapes not in classes:
+                    classes.append(shapes)
             return call(*args, **kwargs)
 
         return noted
@@ -94,7 +94,7 @@ def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
     functions.around = noting
     functions.redirect()
     try:
-        yield found
+        yield classes
     finally:
         functions.around = None
         functions.redirect()

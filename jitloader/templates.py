@@ -121,7 +121,7 @@ class Template:
 
     def _deduced(self, arguments: tuple) -> tuple[str, ...]:
         """The template's arguments, from the types of the kernel's."""
-        found: list[str] = []
+        deduced: list[str] = []
         for kind, name, default in self.parameters:
             texts = {}
             for declared, it in zip(self.declared, arguments, strict=False):
@@ -140,8 +140,8 @@ class Template:
                     f"{self.__name__}: {name} {several} by the arguments: say it, as in"
                     f" {self.__name__}[{self._example()}][grid, block]({', '.join(self._names())})"
                 )
-            found += types
-        return tuple(found)
+            deduced += types
+        return tuple(deduced)
 
     def _of(self, texts: tuple[str, ...]) -> Callable:
         if texts not in self._made:
@@ -149,8 +149,8 @@ class Template:
         return self._made[texts]
 
     def _names(self) -> list[str]:
-        found = (re.search(r"(\w+)\s*(?:\[[^]]*\])*$", text) for text in self.declared)
-        return [name[1] if name else "_" for name in found]
+        names = (re.search(r"(\w+)\s*(?:\[[^]]*\])*$", text) for text in self.declared)
+        return [name[1] if name else "_" for name in names]
 
     def _example(self) -> str:
         return ", ".join("float" if kind in _WORDS else "4" for kind, _, _ in self.parameters)

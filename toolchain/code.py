@@ -131,13 +131,13 @@ class Code:
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
-        found = list(self.recipe.sources)
-        for path in found:  # which grows meanwhile
+        own = list(self.recipe.sources)
+        for path in own:  # which grows meanwhile
             for quote, name in sources.included(self.text(path)):
                 header = self.header(path, quote, name) if quote == '"' else None
-                if header and header not in found and not header.is_relative_to(LIBRARY):
-                    found.append(header)
-        return tuple(found)
+                if header and header not in own and not header.is_relative_to(LIBRARY):
+                    own.append(header)
+        return tuple(own)
 
     @cached_property
     def of_library(self) -> frozenset[Path]:
@@ -145,13 +145,13 @@ class Code:
 
         The sources' own lie beside what includes them.
         """
-        found = list(self.recipe.sources)
-        for path in found:  # which grows meanwhile
+        own = list(self.recipe.sources)
+        for path in own:  # which grows meanwhile
             for _, name in sources.included(self.text(path)):
                 header = Path(sources.file_in(path.parent, name))
-                if header in self.files and header not in found:
-                    found.append(header)
-        return frozenset(self.files).difference(found)
+                if header in self.files and header not in own:
+                    own.append(header)
+        return frozenset(self.files).difference(own)
 
     def _bound(self, path: Path) -> str:
         """A text in which a binding may stand. A macro of a header's binds only where it is used,
@@ -165,8 +165,8 @@ class Code:
             return "program"
         if self.recipe.part:
             return "part"
-        found = {sources.binding_of(self._bound(path)) for path in self.own}
-        return next(binding for binding in ("module", "ops", "c") if binding in found)
+        bindings = {sources.binding_of(self._bound(path)) for path in self.own}
+        return next(binding for binding in ("module", "ops", "c") if binding in bindings)
 
     @cached_property
     def units(self) -> dict[Path, tuple[Unit, ...]]:
@@ -188,7 +188,7 @@ class Code:
         from toolchain.reads import only_read
         from toolchain.signatures import obstacle
 
-        found: dict[str, Any] = {}
+        exports: dict[str, Any] = {}
         if self.recipe.part:
             return {
                 "held": self.recipe.part.names,
@@ -196,7 +196,7 @@ class Code:
                 "of_host": self.recipe.part.of_host,
             }
         if self.recipe.program:
-            return found
+            return exports
         for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
@@ -206,15 +206,15 @@ class Code:
                         for name, export in exported.items()
                         if obstacle(export["parameters"], export["returns"]) is None
                     }
-                found = exported | found
+                exports = exported | exports
         if self.binding == "c":
-            found |= launchers.offered(self.units.values(), found, self.recipe.instances)
+            exports |= launchers.offered(self.units.values(), exports, self.recipe.instances)
             texts = [unit.text for units in self.units.values() for unit in units]
-            for name, export in found.items():
+            for name, export in exports.items():
                 defined = export.get("instance_of", [name])[0]
                 if read := only_read(texts, defined, export["parameters"]):
                     export["read"] = read
-        return found
+        return exports
 
     @cached_property
     def launchers(self) -> dict[Path, str]:
@@ -332,11 +332,11 @@ class Code:
             return []
         from toolchain import tuning
 
-        found: dict[ShapeClass, dict[str, int]] = {}
+        by_shape: dict[ShapeClass, dict[str, int]] = {}
         for read in self._read_tables(tuning.tuned_by_shape):
             for shapes, constants in read.items():
-                found[shapes] = {**found.get(shapes, self._tuned_constants), **constants}
-        return list(found.items())
+                by_shape[shapes] = {**by_shape.get(shapes, self._tuned_constants), **constants}
+        return list(by_shape.items())
 
     @cached_property
     def _tuned_constants(self) -> dict[str, int]:
@@ -363,13 +363,13 @@ class Code:
         """
         from toolchain import tuning
 
-        found = []
+        tables = []
         for table in self._tables if tuning.this_gpu() else ():
             try:
-                found.append(read(self.text(table), tuning.this_gpu()))
+                tables.append(read(self.text(table), tuning.this_gpu()))
             except ValueError as error:
                 raise ValueError(f"{table}: {error}") from None
-        return found
+        return tables
 
     @property
     def link_flags(self) -> list[str]:
@@ -436,15 +436,15 @@ class Code:
     @property
     def notes(self) -> list[str]:
         """What of the sources and the flags means something else here than to nvcc: sentences."""
-        found = []
+        notes = []
         if ops := self.registrations.set_aside:
-            found.append(
+            notes.append(
                 f"{', '.join(ops)}: the implementation for CUDA runs, on the simulator, in place of"
                 " the one for the CPU"
             )
         if self.recipe.target == "cpu" and (flags := self._for_cpp.dropped):
-            found.append(f"the CPU's compiler does without {', '.join(flags)}")
-        return found
+            notes.append(f"the CPU's compiler does without {', '.join(flags)}")
+        return notes
 
     @property
     def expected(self) -> str:
@@ -481,9 +481,9 @@ def systems_folders() -> tuple[str, ...]:
     home = machine.cuda_home()
     cudas = [str(home / name) for name in ("include", "targets")] if home else []
     of_system = ("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64")
-    found = (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
+    folders = (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
     # Of a folder that is reached by a link g++ may name the files by where they are.
-    return tuple(dict.fromkeys((*found, *map(os.path.realpath, found))))
+    return tuple(dict.fromkeys((*folders, *map(os.path.realpath, folders))))
 
 
 def is_systems(path: Path) -> bool:

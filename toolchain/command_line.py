@@ -84,10 +84,10 @@ def check_path(path: Path, target: str) -> None:
     """Raises ValueError for a path that the compilers for `target` cannot be given."""
     text = os.fsencode(path).decode(errors="replace")
     refused = "\n\r" if target == "cpu" else "\n\r" + _NVCCS_PATHS_LACK
-    found = [char for char in refused if char in text]
-    if found or "\ufffd" in text:
-        what = f"holds {found[0]!r}" if found else "is not UTF-8"
-        whose = "nvcc" if found and found[0] in _NVCCS_PATHS_LACK else "a compiler"
+    bad = [char for char in refused if char in text]
+    if bad or "\ufffd" in text:
+        what = f"holds {bad[0]!r}" if bad else "is not UTF-8"
+        whose = "nvcc" if bad and bad[0] in _NVCCS_PATHS_LACK else "a compiler"
         raise ValueError(f"the path {text!r} {what}, which {whose} cannot read: rename it")
 
 
@@ -126,13 +126,13 @@ def for_nvcc(flags: Iterable[str]) -> list[str]:
             value = re.sub(r'[\\"]', r"\\\g<0>", value)
         else:
             refused = _NVCCS_PATHS_LACK if kind == "path" else " $`'\"\\;&|()<>*?#"
-            found = [char for char in value if char in refused]
-            if " " in found:
+            bad = [char for char in value if char in refused]
+            if " " in bad:
                 raise ValueError(f"flags holds {flag!r}; wanted a list of {flag.split()}")
-            if found:
+            if bad:
                 raise ValueError(
                     f"flags holds {flag!r}: nvcc gives this flag to a shell, which would interpret"
-                    f" {found[0]!r}. Only the values of -D and -Xcompiler may hold any character"
+                    f" {bad[0]!r}. Only the values of -D and -Xcompiler may hold any character"
                 )
         result.append(before + value)
     return result

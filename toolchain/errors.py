@@ -321,11 +321,11 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     """The first error in the compilers' output, at the user's own line where it tells that."""
     by_name = {name: path for path in users for name in (label(path), str(path))}
     error, ways_back = _errors_and_ways_back(by_name)
-    found = list(re.finditer(error, output))
-    begins = [0, *(match.end() for match in found)]
-    ends = [*(match.start() for match in found[1:]), len(output)]
-    parts = list(zip(found, begins, ends, strict=False))
-    if len(found) > 1 and re.search(_CONSEQUENCE, found[0]["message"]):
+    errors = list(re.finditer(error, output))
+    begins = [0, *(match.end() for match in errors)]
+    ends = [*(match.start() for match in errors[1:]), len(output)]
+    parts = list(zip(errors, begins, ends, strict=False))
+    if len(errors) > 1 and re.search(_CONSEQUENCE, errors[0]["message"]):
         parts = parts[1:]
     by_line: dict[object, CompileError] = {}  # the first of each: the others follow from it
     for match, begin, end in parts:
@@ -353,16 +353,16 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
             break
     if by_line:
         first, *first.further = by_line.values()
-        first.log, first.others = log, len(found) - 1
+        first.log, first.others = log, len(errors) - 1
         return first
-    if not found and (of_ptxas := re.search(_OF_PTXAS, output)):
+    if not errors and (of_ptxas := re.search(_OF_PTXAS, output)):
         path, line = _place_of_ptx(of_ptxas["message"], users)
         return CompileError(of_ptxas["message"], path=path, line=line, log=log)
-    other = found[0] if found else re.search(_ELSE, output)
+    other = errors[0] if errors else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
-    if found and re.match("-(D|include )", flag := found[0]["path"]):
+    if errors and re.match("-(D|include )", flag := errors[0]["path"]):
         message = f"the flag {flag}: {message}"
-    others = max(len(found) - 1, 0)
+    others = max(len(errors) - 1, 0)
     if re.search(NO_PROCESS, output):
         message = limit_of_processes()
     of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}|{NO_PROCESS}", output))
@@ -391,14 +391,14 @@ def warnings_of(output: str, users: Iterable[Path]) -> list[str]:
     """What the compilers say of calls of printf whose format is wrong and of functions that return
     nothing though they should, with the user's lines."""
     labels = {name: label(path) for path in users for name in (label(path), str(path))}
-    found = {}
+    warnings = {}
     for match in re.finditer(_WARNING, output):
         path, line = re.split(r"[:(](?=\d+$)", match["place"])
         message, *kind = re.split(r" \[-W(?:format|return-type)", match["message"])
         if path in labels and (match["nvcc"] or kind):
-            found[f"{labels[path]}:{line}: {message}"] = None
-    more = len(found) - FURTHER
-    return [*found][:FURTHER] + [f"{more} more like that"] * (more > 0)
+            warnings[f"{labels[path]}:{line}: {message}"] = None
+    more = len(warnings) - FURTHER
+    return [*warnings][:FURTHER] + [f"{more} more like that"] * (more > 0)
 
 
 def limit_of_processes() -> str:
@@ -419,8 +419,8 @@ def limit_of_processes() -> str:
             value = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
             if value != resource.RLIM_INFINITY:
                 known.append(f"{words} is {value}")
-    found = f" ({', '.join(known)})" if known else ""
-    return f"this process may not start more processes, even one compiler at a time{found}"
+    limits = f" ({', '.join(known)})" if known else ""
+    return f"this process may not start more processes, even one compiler at a time{limits}"
 
 
 def _column(below: str, path: Path, line: int) -> int | None:

@@ -34,10 +34,10 @@ def texts_of(
 
     flags: the compiler's; emptied: gives a text with empty kernels.
     """
-    found = {path: emptied(text) for path, text in texts.items()}
+    emptied_texts = {path: emptied(text) for path, text in texts.items()}
     named = Counter(_WORD.findall(flags))
     pastes: list[list[str]] = []
-    for text in found.values():
+    for text in emptied_texts.values():
         words, pasted = _names(text)
         named.update(words)
         pastes += pasted
@@ -46,7 +46,7 @@ def texts_of(
         elsewhere = named[name] > _WORD.findall(constant).count(name)
         return not (elsewhere or any(_makes(paste, name) for paste in pastes))
 
-    left = {path: _without_constants(text, is_unknown) for path, text in found.items()}
+    left = {path: _without_constants(text, is_unknown) for path, text in emptied_texts.items()}
     return {path: _stripped(text) for path, text in left.items()}
 
 
@@ -64,17 +64,17 @@ def without_bodies(text: str) -> str:
     plain, pieces, done = blank(text), [], 0
     for word in re.finditer(r"\b__global__\b", plain):
         opening = word.end()
-        while opening is not None and (found := re.compile(r"[({;]").search(plain, opening)):
-            if found[0] != "(":
+        while opening is not None and (match := re.compile(r"[({;]").search(plain, opening)):
+            if match[0] != "(":
                 break
-            opening = closing(plain, found.start())
-        if opening is None or found is None or found[0] == ";" or found.start() < done:
+            opening = closing(plain, match.start())
+        if opening is None or match is None or match[0] == ";" or match.start() < done:
             continue
-        end = closing(plain, found.start())
-        body = text[found.end() : end and end - 1]
+        end = closing(plain, match.start())
+        body = text[match.end() : end and end - 1]
         if end is None or not _is_complete(blank(body)):
             continue
-        pieces += [text[done : found.end()], re.sub(r"[^\\\n]|\\(?!\n)", "", body)]
+        pieces += [text[done : match.end()], re.sub(r"[^\\\n]|\\(?!\n)", "", body)]
         done = end - 1
     return "".join([*pieces, text[done:]])
 

@@ -68,13 +68,13 @@ class Function:
         return f"{self.name}, {self.architecture}: {count:,} instruction{plural}"
 
 
-def functions(found: dict[tuple[str, str], list[Instruction]]) -> list[Function]:
+def functions(by_symbol: dict[tuple[str, str], list[Instruction]]) -> list[Function]:
     """What was read, by symbol and architecture, in the order of the names."""
-    names = plain_names(list(dict.fromkeys(symbol for symbol, _ in found))) if found else {}
+    names = plain_names(list(dict.fromkeys(symbol for symbol, _ in by_symbol))) if by_symbol else {}
     return sorted(
         (
             Function(names[symbol], symbol, architecture, tuple(code))
-            for (symbol, architecture), code in found.items()
+            for (symbol, architecture), code in by_symbol.items()
         ),
         key=lambda function: (function.name, function.architecture),
     )

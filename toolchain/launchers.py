@@ -160,11 +160,13 @@ def symbol_of(kernel: str, arguments: tuple[str, ...]) -> str:
 def template_parameters(template: str | None) -> list[tuple[str, str, str]]:
     """Kind, name and default of each: ("typename", "T", ""), ("int", "N", "4"). One that Python
     cannot say, such as a pack, has neither kind nor name."""
-    found = []
+    parameters = []
     for parameter in filter(None, sources.split(template or "")):
         declared = re.fullmatch(r"([\w ]+?)\s+(\w+)\s*(?:=\s*(.*))?", parameter)
-        found.append((declared[1], declared[2], declared[3] or "") if declared else ("", "", ""))
-    return found
+        parameters.append(
+            (declared[1], declared[2], declared[3] or "") if declared else ("", "", "")
+        )
+    return parameters
 
 
 def _replaced(text: str, values: dict[str, str]) -> str:
@@ -174,13 +176,13 @@ def _replaced(text: str, values: dict[str, str]) -> str:
 def _examples_of(template: str) -> dict[str, str]:
     """Arguments for the parameters of a template, by their names: float for a type, 256 for an
     int."""
-    found = {}
+    examples = {}
     for parameter in filter(None, sources.split(template)):
         declaration, _, default = (part.strip() for part in parameter.partition("="))
         kind, _, name = declaration.rpartition(" ")
         example = {"typename": "float", "class": "float", "bool": "true"}.get(kind, "256")
-        found[name] = default or example
-    return found
+        examples[name] = default or example
+    return examples
 
 
 def definitions(code: str) -> Iterator[Definition]:
@@ -207,8 +209,8 @@ def definitions(code: str) -> Iterator[Definition]:
 def parameters(text: str) -> list[str]:
     """The declarations between the parentheses of a kernel, without their defaults."""
     text = re.sub(r"\b__grid_constant__\b", "", text)  # only a kernel's own may say so
-    found = (" ".join(each.partition("=")[0].split()) for each in sources.split(text))
-    return [each for each in found if each not in ("", "void")]
+    declarations = (" ".join(each.partition("=")[0].split()) for each in sources.split(text))
+    return [each for each in declarations if each not in ("", "void")]
 
 
 def _scope(plain: str, position: int) -> str:
@@ -244,13 +246,13 @@ def offered(
     instances: of templates, each with the arguments that it is to be compiled for.
     """
     units, functions = list(units), set(functions)
-    found = dict.fromkeys(kernel for first, *_ in units for kernel in defined(first))
+    kernels = dict.fromkeys(kernel for first, *_ in units for kernel in defined(first))
     certain = [set.intersection(*(set(defined(unit)) for unit in ways)) for ways in units]
-    names = Counter(kernel.name for kernel in found)
+    names = Counter(kernel.name for kernel in kernels)
     whole = "\n".join(blank(first.text) for first, *_ in units)
     free = {
         kernel.name: kernel
-        for kernel in found
+        for kernel in kernels
         if names[kernel.name] == 1
         and kernel.name not in functions
         and any(kernel in some for some in certain)
@@ -325,16 +327,18 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
             " #if and the unnamed or static scope around it"
         )
 
-    found = {}
+    sentences = {}
     for code in codes.values():
         for function in _FUNCTION.finditer(blank(code)):
-            found[function[1]] = (
+            sentences[function[1]] = (
                 f"write __global__ before {function[1]} if it is a kernel, and"
                 ' extern "C" if it is a function of the host'
             )
         for name, export in sources.exports(code, "c").items():
             why = obstacle(export["parameters"], export["returns"])
-            found[name] = f"Python cannot call the function {name}: {why}" if why else absent(name)
+            sentences[name] = (
+                f"Python cannot call the function {name}: {why}" if why else absent(name)
+            )
     kernels = [(file, kernel) for file, code in codes.items() for kernel in definitions(code)]
     names = Counter(kernel.name for _, kernel in kernels)
     for file, kernel in kernels:
@@ -343,23 +347,23 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
             why = "it is defined more than once"
         launching = (name for name, code in codes.items() if is_launched(kernel.name, blank(code)))
         if why:
-            found[kernel.name] = (
+            sentences[kernel.name] = (
                 f"Python cannot launch the kernel {kernel.name}: {why}. Write a launcher"
                 f" behind it, and call launch_{kernel.name}:\n\n{kernel.example()}\n"
             )
         elif launcher := next(launching, None):
-            found[kernel.name] = (
+            sentences[kernel.name] = (
                 f"{kernel.name} is a kernel that {launcher} launches itself: call the function that"
                 " does, or take the launch out and give the grid and the block from Python"
             )
         else:
-            found[kernel.name] = (
+            sentences[kernel.name] = (
                 f"whether the kernel {kernel.name} at {file}:{kernel.line} is compiled depends on"
                 " the #if around it: take it out of there, or write a launcher beside it"
             )
-    if "main" in found:
-        found["main"] = (
+    if "main" in sentences:
+        sentences["main"] = (
             "main() is run as a program: by `%%cu --run` in a notebook, and else by"
             " `python -m jitload run FILE.cu`"
         )
-    return found | {name: absent(name) for name in exports}
+    return sentences | {name: absent(name) for name in exports}

@@ -51,11 +51,11 @@ def link_flags(code: Code, home: Path | None, work: Path) -> list[str]:
 
 def include_flags(code: Code, home: Path) -> list[str]:
     """Where the headers of those libraries are which CUDA's own folder lacks: a wheel has them."""
-    found = []
+    include = []
     for header in _headers(code):
         if not (home / "include" / header).is_file():
-            found += [folder for folder in _wheels("include") if (folder / header).is_file()][:1]
-    return [word for folder in dict.fromkeys(found) for word in ("-isystem", str(folder))]
+            include += [folder for folder in _wheels("include") if (folder / header).is_file()][:1]
+    return [word for folder in dict.fromkeys(include) for word in ("-isystem", str(folder))]
 
 
 def wanted(code: Code) -> list[str]:
@@ -92,6 +92,6 @@ def _found(name: str, home: Path) -> Path | None:
     """A library of this name; the driver's is on machines without a GPU but a stub."""
     places = folders(home)
     for place in [*places, *(place / "stubs" for place in places)]:
-        if found := sorted(place.glob(f"lib{name}.so*")):
-            return found[0]
+        if files := sorted(place.glob(f"lib{name}.so*")):
+            return files[0]
     return None

@@ -42,9 +42,9 @@ def linked(text: str) -> str:
     if root is None:
         return text
 
-    def shown(found: re.Match) -> str:
-        path = labelled(found[0])
-        return link(path, root) or path.name if path.is_file() else found[0]
+    def shown(match: re.Match) -> str:
+        path = labelled(match[0])
+        return link(path, root) or path.name if path.is_file() else match[0]
 
     return _PATH.sub(shown, text)
 

@@ -59,21 +59,21 @@ class Listing(list[Function]):
         """
         if self.note:
             return self
-        found = [it for it in self if name in it.name or name == it.symbol]
-        if not found:
+        functions = [it for it in self if name in it.name or name == it.symbol]
+        if not functions:
             known = ", ".join(sorted({it.name.partition("<")[0] for it in self})) or "none"
             raise ValueError(f"{self.code.of} has no function {name!r} on a GPU; it has: {known}")
         if architecture is not None:
-            archs = sorted({it.architecture for it in found})
+            archs = sorted({it.architecture for it in functions})
             number = architecture.partition("_")[2] or architecture.replace(".", "")
-            found = [it for it in found if it.architecture.partition("_")[2] == number]
-            if not found:
+            functions = [it for it in functions if it.architecture.partition("_")[2] == number]
+            if not functions:
                 raise ValueError(
                     f"{self.code.of} is not built for {architecture}, but for {', '.join(archs)}"
                 )
         if line is not None:
-            found = self._of_line(found, line)
-        return Listing(found, self.code)
+            functions = self._of_line(functions, line)
+        return Listing(functions, self.code)
 
     def _of_line(self, functions: list[Function], line: int | str) -> list[Function]:
         def is_there(it: Instruction) -> bool:
@@ -86,18 +86,18 @@ class Listing(list[Function]):
                 for place in it.places
             )
 
-        found = [
+        parts = [
             replace(function, code=tuple(filter(is_there, function.code))) for function in functions
         ]
-        found = [function for function in found if function.code]
-        if not found:
+        parts = [function for function in parts if function.code]
+        if not parts:
             places = {self.code.place(it) for function in functions for it in function.code}
             known = sorted(place.line for place in places if place)
             raise ValueError(
                 f"line: no instruction is of line {line}; there are of"
                 f" {', '.join(map(str, dict.fromkeys(known))) or 'none'}"
             )
-        return found
+        return parts
 
     @property
     def is_long(self) -> bool:

@@ -159,7 +159,7 @@ def _paired(old: list[Function], new: list[Function]) -> list[Change]:
             added.append(function)
     for function in added:  # an edit may have changed the parameters, which are in the symbol
         namesakes = [_same_name(function, it) for it in (left.values(), added)]
-        if all(len(found) == 1 for found in namesakes):
+        if all(len(each) == 1 for each in namesakes):
             before = namesakes[0][0]
             del left[before.symbol, before.architecture]
             changes.append(Change(before, function))

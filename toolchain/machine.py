@@ -57,7 +57,7 @@ def found_cxx() -> list[str]:
         MissingTool: one of them is missing; the message says how to get it.
     """
     words, flags = cxx_command()
-    found = []
+    paths = []
     for number, word in enumerate(words, 1):
         path = shutil.which(word)
         if path is None and number < len(words):
@@ -70,8 +70,8 @@ def found_cxx() -> list[str]:
             )
         if path is None:
             raise MissingTool(f"no C++ compiler: {word!r} is not on PATH. {GET_CXX}, or set CXX")
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def default_target() -> str:
@@ -277,14 +277,14 @@ def architectures() -> list[str]:
     if wanted and wanted != "native":
         for name, numbers in NAMED_ARCHITECTURES.items():
             wanted = re.sub(name, numbers, wanted, flags=re.IGNORECASE)
-        found = wanted.replace(";", " ").replace(",", " ").split()
-        for arch in found:
+        archs = wanted.replace(";", " ").replace(",", " ").split()
+        for arch in archs:
             if not re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", arch):
                 raise ValueError(
                     f"TORCH_CUDA_ARCH_LIST names {arch!r}; wanted numbers such as 9.0 or 8.0+PTX,"
                     f" or names: {', '.join(NAMED_ARCHITECTURES)}"
                 )
-        return found
+        return archs
     if torch.cuda.is_available():
         present = map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
         return sorted({f"{major}.{minor}{'a' * (major >= 9)}" for major, minor in present})

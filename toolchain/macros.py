@@ -126,8 +126,8 @@ def screens(macros: Iterable[str], texts: Iterable[str], folders: Iterable[Path]
     included = {name for text in texts for name in re.findall(_INCLUDED, text)} if macros else set()
     inner = (name for name in included if not name.startswith("/") and ".." not in name)
     there = (name for name in inner if any((folder / name).is_file() for folder in folders))
-    found = {name: _SCREEN.format(name) for name in there}
-    if found:
-        found[_ASIDE] = "".join(map(_SET_ASIDE.format, macros))
-        found[_BACK] = "".join(map(_PUT_BACK.format, macros))
-    return found
+    headers = {name: _SCREEN.format(name) for name in there}
+    if headers:
+        headers[_ASIDE] = "".join(map(_SET_ASIDE.format, macros))
+        headers[_BACK] = "".join(map(_PUT_BACK.format, macros))
+    return headers

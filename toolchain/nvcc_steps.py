@@ -134,8 +134,8 @@ def run(nvcc: str, arguments: list[str]) -> int:
         environment = os.environ | steps.environment
         with tempfile.TemporaryFile(dir=folder) as output_of_gpu:
             for_gpu = _Chain(steps.for_gpu, environment, output_of_gpu.fileno())
-            found: list[int] = []
-            thread = threading.Thread(target=lambda: found.append(for_gpu.run()))
+            status_of_gpu: list[int] = []
+            thread = threading.Thread(target=lambda: status_of_gpu.append(for_gpu.run()))
             thread.start()
             status = _Chain(steps.for_host, environment, sys.stdout.fileno()).run()
             if status:  # both find the same errors, and one tells them
@@ -146,7 +146,7 @@ def run(nvcc: str, arguments: list[str]) -> int:
             output_of_gpu.seek(0)
             sys.stdout.buffer.write(output_of_gpu.read())
             sys.stdout.flush()
-        return found[0] or _Chain([steps.last], environment, sys.stdout.fileno()).run()
+        return status_of_gpu[0] or _Chain([steps.last], environment, sys.stdout.fileno()).run()
 
 
 if __name__ == "__main__":

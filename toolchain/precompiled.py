@@ -141,14 +141,14 @@ def _begins(code: Code, path: Path) -> Iterator[str]:
     for line in map(str.strip, _GUARD.sub("", text).splitlines()):
         if not line or _MEANS_NOTHING.match(line):
             continue
-        found = re.match(sources.INCLUDE, line)
-        if found is None:
+        include = re.match(sources.INCLUDE, line)
+        if include is None:
             return
-        if header := code.header(path, found[1], found[2]):
+        if header := code.header(path, include[1], include[2]):
             if header != path:
                 yield from _begins(code, header)
             return
-        yield found[2]
+        yield include[2]
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
@@ -194,10 +194,10 @@ def without(text: str, output: str) -> tuple[str, list[Path]] | None:
 
     output: the compiler's.
     """
-    found = _FLAGS.findall(text)
-    if not found or not _BLAMED.search(output):
+    places = _FLAGS.findall(text)
+    if not places or not _BLAMED.search(output):
         return None
-    return _FLAGS.sub("", text), [Path(*_words(place)) for place in found]
+    return _FLAGS.sub("", text), [Path(*_words(place)) for place in places]
 
 
 def with_all_of_torch(text: str) -> str:
@@ -259,8 +259,8 @@ def _names(read: Iterable[str], command: list[str]) -> set[str]:
 
 def _state(path: str) -> list[int]:
     """What tells that a file is still the same one."""
-    found = os.stat(path)  # noqa: PTH116 - of some hundreds, for each build
-    return [found.st_size, found.st_mtime_ns]
+    status = os.stat(path)  # noqa: PTH116 - of some hundreds, for each build
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _is_whole(place: Path) -> bool:

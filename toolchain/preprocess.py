@@ -66,14 +66,14 @@ def preprocessed(code: Code, path: Path) -> tuple[Unit, ...]:
     while True:
         flat = _Flat(code, path, named)
         texts = flat.expanded()
-        found = {
+        by_macro = {
             flat.by_macro[int(number)]: (quote, name)
             for text in texts
             for number, quote, name in _NAMED_BY_MACRO.findall(text)
         }
-        if found.keys() <= named.keys():
+        if by_macro.keys() <= named.keys():
             return tuple(map(flat.unit, texts))
-        named |= found
+        named |= by_macro
 
 
 class _Flat:
@@ -158,10 +158,10 @@ class _Flat:
 
     def _defined_by_headers(self, preprocess: list[str], names: list[str]) -> list[str] | None:
         """Which of these macros the system's headers define, as flags; None if that is not seen."""
-        found = [pair for path in self.code.files for pair in included(self.code.text(path))]
+        includes = [pair for path in self.code.files for pair in included(self.code.text(path))]
         headers = [
             f"#include <{name}>"
-            for quote, name in dict.fromkeys(found)
+            for quote, name in dict.fromkeys(includes)
             if not any(self.code.header(path, quote, name) for path in self.code.files)
         ]
         cuda = machine.cuda_home() if self.code.recipe.target == "cuda" else None

@@ -36,7 +36,7 @@ def ptx(build: Path, log: str, kept: tuple[tuple[str, str], ...]) -> tuple[Funct
         MissingTool: there is no nvcc.
         RuntimeError: it does not compile any more.
     """
-    found: dict[tuple[str, str], list[Instruction]] = {}
+    by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     with tempfile.TemporaryDirectory(prefix="ptx-") as name:
         tree = Path(name).resolve()
         placed = [_placed(tree, labelled(label)) for label, _ in kept]
@@ -47,8 +47,8 @@ def ptx(build: Path, log: str, kept: tuple[tuple[str, str], ...]) -> tuple[Funct
             words, source = shlex.split(command["command"]), placed[int(command["source"])]
             for architecture in sorted(set(_ARCHITECTURE.findall(command["command"]))):
                 text = _compiled(words, source, architecture, tree)
-                found |= parsed(text.replace(f'"{tree}/', '"/'))
-    return tuple(functions(found))
+                by_symbol |= parsed(text.replace(f'"{tree}/', '"/'))
+    return tuple(functions(by_symbol))
 
 
 def _placed(tree: Path, path: Path) -> Path:
@@ -90,7 +90,7 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
     files = dict(_FILE.findall(text))
     target = _TARGET.search(text)
     architecture = f"compute_{target[1]}" if target else ""
-    found: dict[tuple[str, str], list[Instruction]] = {}
+    by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     code: list[Instruction] | None = None
     symbol = ""
     outer: dict[tuple[str, ...], tuple[Place, ...]] = {}  # of each place, where it was inlined
@@ -99,7 +99,7 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
         if match := _BEGIN.match(line):
             symbol = match[1]
         elif line == "{" and symbol:
-            code = found.setdefault((symbol, architecture), [])
+            code = by_symbol.setdefault((symbol, architecture), [])
             outer, places = {}, ()
         elif line == "}":
             code, symbol = None, ""
@@ -116,7 +116,7 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
         elif not line.startswith(".pragma"):
             is_declared = line.startswith(".")
             code.append(Instruction(line.rstrip(";"), places, is_label=is_declared))
-    return found
+    return by_symbol
 
 
 def _place(files: Mapping[str, str], file: str, line: str) -> tuple[Place, ...]:

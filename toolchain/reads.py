@@ -74,10 +74,10 @@ class _Code:
         if (function, position) in above:
             return True  # decided by what calls it
         above = (*above, (function, position))
-        found = self.definitions(function)
-        return bool(found) and all(
+        definitions = self.definitions(function)
+        return bool(definitions) and all(
             position < len(declared) and self._reads_argument(declared[position], body, above)
-            for declared, body in found
+            for declared, body in definitions
         )
 
     def _reads_argument(self, declared: str, body: str, above: tuple) -> bool:
@@ -107,8 +107,8 @@ class _Code:
                 hides = re.search(r"\bconst\b", statement.split("*")[0])
                 return bool(hides) or self._reads(after[max(after.find(";"), 0) :], alias[1], above)
             return callee in _LOADS or (bool(callee) and self.only_reads(callee, position, above))
-        while found := re.match(r"\s*(?:\[|\.\s*\w+(?!\w*\s*\())", rest):
-            rest = rest[_bracket_end(rest) :] if found[0].endswith("[") else rest[found.end() :]
+        while access := re.match(r"\s*(?:\[|\.\s*\w+(?!\w*\s*\())", rest):
+            rest = rest[_bracket_end(rest) :] if access[0].endswith("[") else rest[access.end() :]
         if _ASSIGNED.match(rest.lstrip()) or before.endswith(("++", "--")):
             return False
         if _ADDRESS.search(before) and callee not in _LOADS:

@@ -99,13 +99,13 @@ class Registrations:
                 self.all += self._compiled(path, _found(path, text))
         self._refuse()
 
-    def _compiled(self, path: Path, found: Iterator[Registration]) -> Iterator[Registration]:
+    def _compiled(self, path: Path, every: Iterator[Registration]) -> Iterator[Registration]:
         """Those outside of what the preprocessor drops for a CPU."""
         text = self.code.text(path)
         if self.code.recipe.target != "cpu" or "PLAYGROUND_CUDA" not in text:
-            return found
+            return every
         dropped = dropped_lines(blank(text), set())
-        return (r for r in found if text.count("\n", 0, r.start) + 1 not in dropped)
+        return (r for r in every if text.count("\n", 0, r.start) + 1 not in dropped)
 
     @cached_property
     def fixed(self) -> list[Registration]:
@@ -119,13 +119,13 @@ class Registrations:
 
     @cached_property
     def aliases(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        aliases: dict[str, list[str]] = {}
         for registration in self.fixed:
             name = self._value(registration.name)
             if registration.defines and name != UNIQUE:
-                ops = found.setdefault(name, [])
+                ops = aliases.setdefault(name, [])
                 ops += (op for op in registration.ops if op not in ops)
-        return found
+        return aliases
 
     @cached_property
     def set_aside(self) -> list[str]:
@@ -204,8 +204,8 @@ class Registrations:
                 return flag.partition("=")[2]
         for path in self.code.own:
             define = rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(\w+)"
-            if found := re.search(define, self.code.text(path)):
-                return found[1]
+            if value := re.search(define, self.code.text(path)):
+                return value[1]
         return name
 
     def _refuse(self) -> None:
@@ -265,7 +265,7 @@ def _found(path: Path, text: str) -> Iterator[Registration]:
             continue
         block = _block(plain, match.end())
         pattern = _IMPL if is_implementation else _DEF
-        ops = (found[found.re.groups] for found in pattern.finditer(code, *block))
+        ops = (op[op.re.groups] for op in pattern.finditer(code, *block))
         yield Registration(
             path=path,
             macro=match["macro"],

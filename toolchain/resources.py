@@ -108,8 +108,8 @@ class Resources(list[Use]):
 
 def uses(log: str) -> list[Use]:
     """What a build's log tells of its kernels, in the order of their names."""
-    found = list(_ENTRY.finditer(log))
-    names = plain_names(list(dict.fromkeys(match["name"] for match in found)))
+    entries = list(_ENTRY.finditer(log))
+    names = plain_names(list(dict.fromkeys(match["name"] for match in entries)))
     return sorted(
         (
             Use(
@@ -120,7 +120,7 @@ def uses(log: str) -> list[Use]:
                 int(match["shared"] or 0),
                 int(match["stack"]),
             )
-            for match in found
+            for match in entries
         ),
         key=lambda use: (use.kernel, use.architecture),
     )

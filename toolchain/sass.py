@@ -27,18 +27,18 @@ def machine_code(library: Path) -> tuple[Function, ...]:
         RuntimeError: they cannot read the library.
     """
     cuobjdump, nvdisasm = machine.cuda_tool("cuobjdump"), machine.cuda_tool("nvdisasm")
-    found: dict[tuple[str, str], list[Instruction]] = {}
+    by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     with tempfile.TemporaryDirectory(prefix="sass-") as folder:
         _run([cuobjdump, "-xelf", "all", library.resolve()], folder)
         for cubin in sorted(Path(folder).glob("*.cubin")):
             listing = _run([nvdisasm, "--print-code", "--print-line-info-inline", cubin], folder)
-            found |= parsed(listing)
-    return tuple(functions(found))
+            by_symbol |= parsed(listing)
+    return tuple(functions(by_symbol))
 
 
 def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
     """What nvdisasm printed, by symbol and architecture."""
-    found: dict[tuple[str, str], list[Instruction]] = {}
+    by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     code: list[Instruction] = []
     architecture = symbol = ""
     places: tuple[Place, ...] = ()
@@ -52,15 +52,15 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
             is_whole = not match[3]
         elif match := _SECTION.match(line):
             symbol, places, is_whole = match[1], (), True
-            code = found.setdefault((symbol, architecture), [])
+            code = by_symbol.setdefault((symbol, architecture), [])
         elif match := _LABEL.match(line):
             if match[1] not in (symbol, f".text.{symbol}"):
                 code.append(Instruction(match[1], (), is_label=True))
         elif match := _TARGET.match(line):
             architecture = match[1]
-    for code in found.values():
+    for code in by_symbol.values():
         _drop_filling(code)
-    return found
+    return by_symbol
 
 
 def _drop_filling(code: list[Instruction]) -> None:

@@ -172,14 +172,14 @@ class _Shipping:
 
     def _include(self, part: str, code: Code) -> list[str]:
         """The folders in which a part's headers are looked for."""
-        found: dict[str, None] = {}
+        include: dict[str, None] = {}
         for folder in code.recipe.include:
             inside = [path for path in self._users(code) if path.is_relative_to(folder)]
             if inside:
                 depth = len(inside[0].relative_to(folder).parts)
                 place = Path(part, self._place(inside[0]))
-                found[place.parents[depth - 1].as_posix()] = None
-        return list(found)
+                include[place.parents[depth - 1].as_posix()] = None
+        return list(include)
 
     # ---- the parts
 
@@ -345,8 +345,8 @@ def _read_by(work: Path, source: str, include: list[str], flags: list[str]) -> l
 
     command, own = machine.cxx_command()
     folders = [f"-I{folder}" for folder in include]
-    found = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
-    systems = [word for f in found for word in ("-isystem", f)]
+    system_folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    systems = [word for f in system_folders for word in ("-isystem", f)]
     done = subprocess.run(
         [*command, *own, "-M", "-fPIC", *folders, *systems, *flags, source],
         cwd=work,

@@ -178,13 +178,13 @@ class _Call:
 
 def _calls(text: str, registration: Registration) -> list[_Call]:
     plain, code = blank(text), without_comments(text)
-    end, found = _end(text, registration), []
+    end, calls = _end(text, registration), []
     for match in _STATEMENT.finditer(code, registration.end, end):
         opening = plain.index("(", match.start())
         close = closing(plain, opening) or end
         others = [it for it in _others(plain, code, opening + 1, close - 1) if not _TAGS.match(it)]
         key = _KEY.search(" ".join(others))
-        found.append(
+        calls.append(
             _Call(
                 library=match["library"],
                 defines=match["kind"] == "def",
@@ -195,19 +195,19 @@ def _calls(text: str, registration: Registration) -> list[_Call]:
                 end=re.compile(r"\s*;?").match(plain, close).end(),
             )
         )
-    natives = {call.op for call in found if call.key == "CPU"}
-    return [replace(call, is_native=call.op in natives) for call in found]
+    natives = {call.op for call in calls if call.key == "CPU"}
+    return [replace(call, is_native=call.op in natives) for call in calls]
 
 
 def _others(plain: str, code: str, start: int, end: int) -> list[str]:
     """The arguments of a call behind the first one."""
-    depth, found, begin = 0, [], start
+    depth, arguments, begin = 0, [], start
     for match in re.compile(r"->|[()\[\]{}<>,]").finditer(plain, start, end):
         depth += (match[0] in "([{<") - (match[0] in ")]}>")
         if match[0] == "," and depth == 0:
-            found.append(code[begin : match.start()].strip())
+            arguments.append(code[begin : match.start()].strip())
             begin = match.end()
-    return [*found, code[begin:end].strip()][1:]
+    return [*arguments, code[begin:end].strip()][1:]
 
 
 def _edit_of(call: _Call, part: str, names: Names) -> str | None:

@@ -86,11 +86,11 @@ def asked_for(text: str) -> list[tuple[str, str]]:
 
 def values_of(flags: Iterable[str], option: str) -> list[str]:
     """What flags give an option, as `-Ifolder` or as `-I` and `folder`."""
-    found, left = [], iter(flags)
+    values, left = [], iter(flags)
     for flag in left:
         if flag.startswith(option):
-            found.append(flag.removeprefix(option) or next(left, ""))
-    return [value for value in found if value]
+            values.append(flag.removeprefix(option) or next(left, ""))
+    return [value for value in values if value]
 
 
 def folders_in(flags: Iterable[str], option: str) -> list[Path]:
@@ -108,10 +108,10 @@ def includes_within_braces(text: str) -> bool:
     if "#" not in text.partition("{")[2]:
         return False
     depth = 0
-    for found in re.finditer(r"[{}]|^[ \t]*#[ \t]*include\b", blank(text), re.MULTILINE):
-        if found[0] == "{":
+    for match in re.finditer(r"[{}]|^[ \t]*#[ \t]*include\b", blank(text), re.MULTILINE):
+        if match[0] == "{":
             depth += 1
-        elif found[0] == "}":
+        elif match[0] == "}":
             depth -= 1
         elif depth > 0:
             return True
@@ -193,12 +193,12 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
 
     if (binding or binding_of(text)) != "c":
         return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(?:\w+::)?(\w+)'))
-    found = []
+    definitions = []
     for extern in in_code(r'extern\s*"C"\s*(\{)?'):
         if extern[1]:
-            found += re.finditer(_DEFINITION, _block(plain, extern.end()))
+            definitions += re.finditer(_DEFINITION, _block(plain, extern.end()))
         elif match := re.compile(_DEFINITION).match(plain, extern.end()):
-            found.append(match)
+            definitions.append(match)
     return {
         match["name"]: {
             "returns": with_plain_types(
@@ -208,7 +208,7 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
                 (p for p in split(match["parameters"]) if p not in ("", "void")), plain
             ),
         }
-        for match in found
+        for match in definitions
         if not re.search(_NOT_FOR_PYTHON, match["returns"])
     }
 

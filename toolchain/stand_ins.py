@@ -73,8 +73,8 @@ def _names() -> dict[str, str]:
         return {}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         outputs = _run_all([["readelf", "-d", str(library)] for library in libraries.values()])
-        found = [re.search(r"\(SONAME\).*\[(.+)\]", each) for each in outputs]
-        return {name: it[1] for name, it in zip(libraries, found, strict=True) if it}
+        sonames = [re.search(r"\(SONAME\).*\[(.+)\]", each) for each in outputs]
+        return {name: it[1] for name, it in zip(libraries, sonames, strict=True) if it}
     return {}
 
 

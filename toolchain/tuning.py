@@ -50,14 +50,14 @@ class ShapeClass:
     @classmethod
     def read(cls, text: str) -> ShapeClass:
         """Raises ValueError for what `str` does not write."""
-        found = _CLASS.fullmatch(text)
-        dtype = getattr(torch, found[1], None) if found else None
+        match = _CLASS.fullmatch(text)
+        dtype = getattr(torch, match[1], None) if match else None
         if not isinstance(dtype, torch.dtype):
             raise ValueError(
                 f"a table of tuned constants has a section {text!r};"
                 ' wanted is "measured", or a class such as "bfloat16, 4097 to 8192 columns"'
             )
-        return cls(dtype, int(found[2]), int(found[3]))
+        return cls(dtype, int(match[2]), int(match[3]))
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}, {self.least} to {self.most} columns"
