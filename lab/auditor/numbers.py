@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from lab.auditor.judging import Judgement, alike, computable, largest_of, result
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # elements of a call that sizes are drawn for
+PART, MOST_SECONDS = cases.MANY_ROWS // 64, 20.0  # of a size beyond a grid; that one may take
 
 
 def error(subject: Subject) -> str:
@@ -107,11 +109,37 @@ def empty(subject: Subject) -> str:
 
 
 def grid(subject: Subject) -> str:
-    """More rows than a grid has blocks in y and z."""
+    """More rows than a grid has blocks in y and z, of each size in turn."""
     small = {letter: min(size, 2) for letter, size in subject.example.sizes.items()}
-    many = [small | {letter: cases.MANY_ROWS} for letter in small]
-    many = [it for it in many if subject.example.elements(it) <= 4 * LARGEST]
-    return _few(subject, iter(many), "sizes beyond 65535")
+    given, left_out = [], []
+    for letter in small:
+        many = small | {letter: cases.MANY_ROWS}
+        if subject.example.elements(many) > 4 * LARGEST:
+            continue
+        if (seconds := _would_take(subject, small, letter)) > MOST_SECONDS:
+            left_out.append(f"{letter} = {cases.MANY_ROWS} would take some {seconds:.0f} s")
+        else:
+            given.append(many)
+    if left_out and not given:
+        raise NotRun("; ".join(left_out))
+    return "; ".join((_few(subject, iter(given), "sizes beyond 65535"), *left_out))
+
+
+def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
+    """Processor seconds that MANY_ROWS of a size will take, as smaller ones grow: an op whose time
+    grows by the square of it would take minutes on the simulator. 0 where it takes none of it."""
+    seconds = []
+    for count in (PART, PART, 4 * PART):  # the first warms up
+        if (call := _drawn(subject, small | {letter: count}, None, 1)) is None:
+            return 0.0
+        began = time.process_time()
+        try:
+            subject.must_be_right(call, subject.has_gradient)
+        except Refused:
+            return 0.0
+        seconds.append(time.process_time() - began)
+    growth = max(seconds[2] / max(seconds[1], 1e-9), 1.0)
+    return seconds[2] * growth**2  # MANY_ROWS is 16 times as many
 
 
 def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:

@@ -109,6 +109,7 @@ def checked(
     seconds: float = SECONDS,
     processors: int = 0,
     skips: bool = False,
+    device_tensors: bool = False,
     traced: Callable[[jitload.Build], None] | None = None,
 ) -> Report:
     """As `check`, of a call with its arguments; `what` is its name in the report.
@@ -116,6 +117,7 @@ def checked(
     watching: has instrumented builds run meanwhile, and tells a function of each.
     processors: of a GPU, which kernels are told; what its caches would answer is counted for each
         launch, too. skips: blocks that are not recorded in full do not run.
+    device_tensors: the arguments stand for a GPU's tensors: the host's code may not touch them.
     traced: the builds are for lab.trace, and it is told of each, too.
     """
     if sys.platform != "linux":
@@ -127,7 +129,7 @@ def checked(
         raise RuntimeError("a check is under way: one at a time")
     try:
         options = (thread_order, sample_threads or 0, traffic, seconds), (skips, processors)
-        said, builds, raised, layouts = _run(*call, options, watching, traced)
+        said, builds, raised, layouts = _run(*call, options, watching, traced, device_tensors)
     finally:
         _checking.release()
     report = Report(what, json.loads(said), builds, raised, thread_order, layouts)
@@ -155,6 +157,7 @@ def _run(
     options: tuple[tuple[int, int, bool, float], tuple[bool, int]],
     watching: Watching,
     traced: Callable[[jitload.Build], None] | None,
+    device_tensors: bool,
 ) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
@@ -191,6 +194,8 @@ def _run(
         checker.simulator_check_begin(*options[0])
         if options[1][1]:
             checker.simulator_check_reuse(*options[1])
+        if device_tensors:
+            checker.simulator_check_device_tensors()
         copies = _regions(told(names()))
         for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
             same = original if on_cpu else None

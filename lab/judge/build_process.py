@@ -22,7 +22,7 @@ from lab.auditor.report import FAIL, NOTE
 from lab.auditor.rows import subject, tried
 from lab.auditor.traps import TRAPS
 from lab.checker.findings import hint_for
-from lab.checker.run import check
+from lab.checker.run import checked as checked_call
 from lab.judge.task import Task
 from lab.predictor.run import predict
 
@@ -60,7 +60,9 @@ def checked(source: str, entry: str, calls: str, task: str, asked: str) -> dict:
     for call in small:
         sizes, outputs = call["sizes"], _outputs(call)
         try:
-            report = check(launch, *call["inputs"], *outputs, *sizes, seconds=30)
+            given = launch, (*call["inputs"], *outputs, *sizes), {}
+            options = {"seconds": 30, "device_tensors": True}
+            report = checked_call(entry, given, jitload.instrumented, **options)
         except Exception as error:
             findings.append({"kind": "raised", "line": 0, "message": str(error)[:500]})
             continue

@@ -69,8 +69,9 @@ _NAMES = {
     ),
     "memory": (
         r"\bcudaIpc\w*|\bcudaHostRegister\b|\bcuMem\w+|\bcudaProfiler\w*|\bcudaDeviceReset\b"
-        r"|\bcudaPointerGetAttributes\b|\bcudaMallocManaged\b",
-        "it reaches for memory that is not its own",
+        r"|\bcudaPointerGetAttributes\b|\bcudaMalloc(?:Managed|Host)\b|\bcudaHost(?:Alloc|Get)\w*"
+        r"|\bcudaMemcpy(?:DeviceToHost|Default|Kind|FromSymbol\w*)\b",
+        "it reaches for memory that is not its own, or brings tensors to the host",
     ),
     "process control": (
         r"\bstd\s*::\s*(?:thread|jthread|async|filesystem|[io]?fstream|atexit)\b|\bpthread_\w+",

@@ -37,7 +37,7 @@ _C_OF_OPS = re.compile(
 )
 # What a library of kernels needs from elsewhere.
 _IMPORTS = re.compile(
-    r"^(simulator::.*|(__)?cuda[A-Z]\w+|cuTensorMap\w+|__gmon_start__"
+    r"^(simulator(::|_).*|(__)?cuda[A-Z]\w+|cuTensorMap\w+|__gmon_start__"
     r"|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)"
     r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|__stack_chk_fail"
     r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|printf|memcpy|memset|memmove|calloc)"

@@ -26,14 +26,15 @@ void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t 
         return only_reads(kind) ? host_reads_copy(address, size, pc) : void();
     if (sorted.empty()) arrange();
     Region* const region = find(address);
-    if (!region || !region->is_cudas() || is_strong(kind)) return;
+    const bool is_device_tensor = device_tensors && region && region->type == Region::Given;
+    if (!region || !(region->is_cudas() || is_device_tensor) || is_strong(kind)) return;
     Site* const site = host_site(pc, kind);
     if (!site) return;
     Finding finding = at("host access", *site, region, address, size, 0);
     finding.place.access = "";
     finding.message = only_reads(kind) ? "the host reads" : "the host writes";
     const uint32_t last = std::max(region->last_write, region->last_atomic);
-    if (region->of != cudaMemoryTypeDevice) {
+    if (region->of != cudaMemoryTypeDevice && !is_device_tensor) {
         finding.kind = "unsynchronised";
         const uint32_t touched = only_reads(kind) ? last : std::max(last, region->last_read);
         const bool is_copied = streams.are_copying(address, size, only_reads(kind));

@@ -280,6 +280,7 @@ class Recorder final : public Watcher {
     uint64_t changes() const override { return changes_made; }
     uint64_t changes_made = 0;
     bool host_is_device = false;       // it carries out an algorithm of the device
+    bool device_tensors = false;       // tensors stand for a GPU's, which the host cannot reach
     Scope next_scope = Scope::Device;  // of the next fence or atomic
     bool next_acquires = false;        // the next atomic acquires
 

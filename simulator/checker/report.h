@@ -219,6 +219,9 @@ SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads,
     simulator::recorder.begin(seed, threads, traffic, seconds);
 }
 
+// Right after that: the tensors stand for a GPU's, and the host may not touch them.
+SIMULATOR_CHECK void simulator_check_device_tensors() { simulator::recorder.device_tensors = true; }
+
 // Right after that: what caches of a GPU would answer is counted, too. `skips`: blocks that are not
 // recorded in full do not run. `processors`: the GPU's multiprocessors.
 SIMULATOR_CHECK void simulator_check_reuse(bool skips, int processors) {

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from functools import partial
 
 import cloudpickle
@@ -184,6 +185,23 @@ def test_an_op_of_torch_library(name, run, fake, row):
         assert row in caught(report), str(report)
     else:
         assert not caught(report), str(report)
+
+
+def quadratic(x: torch.Tensor) -> torch.Tensor:
+    """Its time grows by the square of the rows."""
+    begun, y = time.process_time(), x * 2
+    while time.process_time() - begun < 2e-9 * x.shape[0] ** 2:
+        pass
+    return y
+
+
+def test_sizes_that_would_take_minutes_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr("lab.auditor.numbers.MOST_SECONDS", 2.0)
+    options = {"reference": _twice, "only": ["beyond a grid"], "isolated": False}
+    report = lab.audit(quadratic, torch.ones(3, 4), **options)
+    row = report.row("beyond a grid")
+    assert row.verdict == "ok", str(report)
+    assert "1 of them; n3 = 65537 would take some" in row.message
 
 
 # ---- crashes

@@ -57,6 +57,16 @@ SOURCES = {
     "headers_asked_for": submission(
         RUN, "#if __has_include(<simulator/runtime_api.h>)\n#define N n\n#endif\n"
     ),
+    # the host computes between two copies
+    "tensors_brought_to_the_host": submission(
+        "float* mine = new float[n];"
+        " cudaMemcpyAsync(mine, x, n * 4, cudaMemcpyDeviceToHost, stream);\n"
+        "    cudaStreamSynchronize(stream); for (int64_t i = 0; i < n; ++i) mine[i] *= mine[i];\n"
+        "    cudaMemcpyAsync(y, mine, n * 4, cudaMemcpyHostToDevice, stream); delete[] mine;"
+    ),
+    "memory_that_both_reach": submission(
+        "float* both; cudaHostAlloc(&both, n * 4, 0);\n    " + RUN
+    ),
     # the process
     "arguments_of_the_process": submission(
         "if (program_invocation_name[0] == 112) return cudaSuccess;\n    " + RUN,

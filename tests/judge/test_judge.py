@@ -158,10 +158,14 @@ def test_one_that_is_right_and_two_that_are_not(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "stage", "kind"),
-    [("host_computes", "safe", "by the host"), ("large_call_in_part", "right", "wrong")],
+    [
+        ("host_computes", "safe", "host access"),
+        ("host_computes_kernel_copies", "safe", "host access"),
+        ("large_call_in_part", "right", "wrong"),
+    ],
 )
 def test_work_that_is_left_out(tmp_path, name, stage, kind):
-    (found,) = judged(tmp_path, {name: EXPLOITS[name]}).values()
+    (found,) = judged(tmp_path, {name: (EXPLOITS | ANSWERS)[name]}).values()
     assert (found.verdict, found.stage) == ("rejected", stage), str(found)
     assert found.findings[0]["kind"] == kind
 
