@@ -4,7 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, converted, doubled, error, half_ulp, largest, module_of, outcome
+from op_cases import (
+    DEVICE,
+    converted,
+    doubled,
+    error,
+    half_ulp,
+    in_pairs,
+    largest,
+    module_of,
+    outcome,
+)
 from torch import Tensor
 
 import lab
@@ -108,10 +118,13 @@ def test_acts(version: str, act: str):
     check(drawn(act=act, outside=3), version)
 
 
-@each_version
-@pytest.mark.parametrize(("units", "cols"), [(264, 80), (72, 136), (35, 135)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_swiglu(version: str, units: int, cols: int, dtype: torch.dtype):
+@in_pairs(
+    version=module.VERSIONS,
+    shape=[(264, 80), (72, 136), (35, 135)],
+    dtype=(torch.float32, torch.float16),
+)
+def test_swiglu(version: str, shape: tuple[int, int], dtype: torch.dtype):
+    units, cols = shape
     check(drawn(units=units, cols=cols, dtype=dtype, act="swiglu"), version)
 
 
