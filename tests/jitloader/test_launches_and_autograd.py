@@ -144,6 +144,7 @@ __global__ void alias(float* x, float* y) { float* p = x + 4; float* q = y; q[0]
 __global__ void call(float* x, float* y) { y[0] = row(x, 2) + __ldg(&x[0]); }
 __global__ void atomic(float* x, float* y) { atomicAdd(&y[0], x[0] == 1 ? x[1] : 2); }
 __global__ void member(float4* x, float4* y) { y[0].x = x[0].y; ++y[1].x; }
+__global__ void count(float* x, float* y) { if (x[0] > 0) ++y[1]; }
 __global__ void shift(int* x, int* y) { for (int i = 0; i < 4; i++) { auto v = x[i]; y[i] <<= v; } }
 __global__ void reference(float* x, float* y) { float& r = y[0]; const float& v = x[0]; r = v; }
 __global__ void stored(float* x, float* y) { store(y + 1, row(x + 1, 0)); put(y[2], x[0]); }
@@ -154,7 +155,7 @@ extern "C" void go(float* x, float* y, cudaStream_t s) { guarded<<<1, 32, 0, s>>
 
 def test_what_a_kernel_only_reads_is_seen():
     names = re.findall(r"(?:__global__|extern .C.) void (\w+)\(\w+\* x", READS)
-    assert len(names) == 10
+    assert len(names) == 11
     for name in names:
         assert only_read([READS], name, ["float* x", "float* y"]) == [0], name
     assert only_read([READS], "elsewhere", ["const float* x", "float* y"]) == []

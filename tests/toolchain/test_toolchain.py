@@ -1,11 +1,13 @@
 """What the loader knows of compilers: command lines, errors, depfiles, the sources they read."""
 
+import ctypes
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from toolchain.code import Recipe
 from toolchain.command_line import checked_flags, for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error, hint_for
 from toolchain.objects import Earlier
-from toolchain.signatures import Parameter
+from toolchain.signatures import NUMBERS, POINTERS, Parameter
 
 NVCC = """\
 [1/3] nvcc -c {path}
@@ -279,6 +281,16 @@ def test_exports_of_a_binding_and_of_c_functions():
 def test_a_parameter_is_read_from_its_declaration(declaration, parameter):
     found = Parameter.parse(declaration, 2)
     assert (found.name, found.type, found.pointer) == parameter
+
+
+def test_a_tensor_of_a_type_has_the_size_and_the_sign_of_a_number_of_it():
+    both = POINTERS.keys() & NUMBERS.keys()
+    assert len(both) > 20
+    for name in both:
+        dtype, number = POINTERS[name], NUMBERS[name]
+        assert dtype.itemsize == ctypes.sizeof(number), name
+        if not dtype.is_floating_point and dtype != torch.bool:
+            assert (torch.iinfo(dtype).min < 0) == (number(-1).value < 0), name
 
 
 @pytest.mark.parametrize(
