@@ -16,18 +16,69 @@ _INITIALIZED = re.compile(r"\b__shared__\b[^;{}=]*?\w(?:\s*\[[^][]*\])*\s*(?P<si
 _KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(?P<name>(?!__)\w+)\s*\(")
 _OTHERWISE = re.compile(r"\b(\w+)\s*=|\bdefine\s+(\w+)\b")
 _CALL = re.compile(r"\b(\w+)\b\s*(?:<[\w\s,:*]*>\s*)?(?=\()")
+_SHARED = re.compile(
+    r"\b__shared__\b(?P<between>[^;{}()=]*?)\b(?P<type>double|float4|float2|float|(?:unsigned\s+)?"
+    r"(?:long\s+long|long|int|short|char)|half|__half|int64_t|u?int32_t|u?int8_t|bool)\s+"
+    r"(?P<name>\w+)\s*(?P<extents>(?:\[[\w\s+*-]*\])+)\s*;"
+)
+_BYTES = {"double": 8, "float4": 16, "float2": 8, "half": 2, "__half": 2, "int64_t": 8, "bool": 1}
+_BYTES |= {"long": 8, "short": 2, "char": 1, "int8_t": 1, "uint8_t": 1}
+MOST_SHARED = 48 << 10  # bytes that a block's arrays may have in all: ptxas refuses more
 
 
 def mistakes(code: str, plain: str) -> Iterator[Mistake]:
     """Of blanked code. plain: that with spaces for directives, too."""
     yield from _unclosed(code, plain)
     yield from _called(code)
+    yield from _too_large(code)
     for match in _INITIALIZED.finditer(code):
         yield (
             match.start("sign"),
             "a __shared__ array or variable takes no initial value",
             "Its threads write it: if (threadIdx.x == 0) total = 0; and then __syncthreads().",
         )
+
+
+def _too_large(code: str) -> Iterator[Mistake]:
+    """A __shared__ array that is larger than a block may have, as far as its extents are numbers or
+    constants that the text defines once."""
+    for match in _SHARED.finditer(code):
+        if re.search(r"\bextern\b", code[max(0, match.start() - 40) : match.start()] + match[1]):
+            continue
+        size = _BYTES.get(match["type"].split()[-1], 4)
+        for extent in re.findall(r"\[([^][]*)\]", match["extents"]):
+            size *= _number(code, extent) or 0
+        if size > MOST_SHARED:
+            yield (
+                match.start("name"),
+                f"{match['name']} takes {size:,} bytes of __shared__ memory, and a block may have"
+                f" {MOST_SHARED:,}",
+                "Make it smaller; or extern __shared__, whose bytes a launch gives, up to 227 KiB"
+                " after cudaFuncSetAttribute.",
+            )
+
+
+def _number(code: str, text: str, depth: int = 0) -> int | None:
+    """The value of sums and products of numbers and constants; None where it is not known."""
+    total = 0
+    for sign, term in re.findall(r"([+-]?)([^+-]+)", text):
+        product = 1
+        for factor in map(str.strip, term.split("*")):
+            if re.fullmatch(r"\d{1,7}", factor):
+                value: int | None = int(factor)
+            else:
+                pattern = (
+                    rf"(?:\bdefine\s+{factor}\s+|\b{factor}\s*=(?!=)\s*)([\w\s+*-]+?)\s*(?:;|\n)"
+                )
+                defined = re.findall(pattern, code) if re.fullmatch(r"[A-Za-z_]\w*", factor) else []
+                several = len(re.findall(rf"\b{factor}\s*=|\bdefine\s+{factor}\b", code)) != 1
+                is_known = len(defined) == 1 and not several and depth < 4
+                value = _number(code, defined[0], depth + 1) if is_known else None
+            if value is None:
+                return None
+            product *= value
+        total += -product if sign == "-" else product
+    return total
 
 
 def _unclosed(code: str, plain: str) -> Iterator[Mistake]:

@@ -19,6 +19,7 @@
 #include "executor/copies.h"
 #include "executor/graphs.h"
 #include "executor/host_calls.h"
+#include "executor/host_memory.h"
 #include "executor/launch_ex.h"
 #include "executor/launches.h"
 #include "executor/named_barriers.h"

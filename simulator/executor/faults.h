@@ -139,21 +139,14 @@ struct Fault {
 };
 thread_local Fault fault;
 
-// The open calls of one library's functions, from a fault outwards. A word on the stack does not do
-// here: what an earlier recursion has left is there still.
-struct OpenCalls {
-    uintptr_t begin, end;  // of the library's code
-    bool is_of_fault = false;
-    unsigned frames = 0, skipped = 0;
-    struct {
-        uintptr_t returns_to;
-        unsigned count;
-    } seen[8] = {};
+// From a handler: the stretch of code that an address is in.
+struct CodeBounds {
+    uintptr_t begin, end;
 
-    explicit OpenCalls(uintptr_t code) : begin(code), end(code) {
+    explicit CodeBounds(uintptr_t code) : begin(code), end(code) {
         dl_iterate_phdr(
             [](dl_phdr_info* info, size_t, void* data) {
-                auto& self = *static_cast<OpenCalls*>(data);
+                auto& self = *static_cast<CodeBounds*>(data);
                 for (int i = 0; i < info->dlpi_phnum; i++) {
                     const auto& part = info->dlpi_phdr[i];
                     const uintptr_t from = info->dlpi_addr + part.p_vaddr;
@@ -166,39 +159,50 @@ struct OpenCalls {
             this);
     }
 
-    _Unwind_Reason_Code visit(uintptr_t at) {
-        if (!is_of_fault) {  // the handler's own come first
-            is_of_fault = at == fault.at;
-            return _URC_NO_REASON;
-        }
-        if (at < begin || at >= end)  // a library's, which they have called, or who called them
-            return frames || ++skipped == 64 ? _URC_END_OF_STACK : _URC_NO_REASON;
-        if (frames++ == 512) return _URC_END_OF_STACK;
+    bool holds(uintptr_t address) const { return address >= begin && address < end; }
+};
+
+// From a handler: calls visit(at, stack) for what is interrupted at fault.at and who has called it,
+// outwards, while it returns true: the next instruction there, and where its part of the stack
+// ends. A word on the stack does not do: what earlier calls have left is there still.
+template <class Visit>
+void for_each_open_call(Visit visit) {
+    struct Walk {
+        Visit& visit;
+        bool is_there;  // the handler's own calls come first
+    } walk{visit, false};
+    _Unwind_Backtrace(
+        [](_Unwind_Context* frame, void* data) {
+            auto& walk = *static_cast<Walk*>(data);
+            const uintptr_t at = _Unwind_GetIP(frame);
+            walk.is_there = walk.is_there || at == fault.at;
+            const bool goes_on = !walk.is_there || walk.visit(at, _Unwind_GetCFA(frame));
+            return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
+        },
+        &walk);
+}
+
+// From a handler. `code`: some of the user's library.
+void note_recursion(uintptr_t code) {
+    const CodeBounds bounds(code);
+    struct {
+        uintptr_t returns_to;
+        unsigned count;
+    } seen[8] = {};
+    unsigned own = 0, others = 0;
+    for_each_open_call([&](uintptr_t at, uintptr_t) {
+        if (!bounds.holds(at))
+            return own == 0 && ++others < 64;  // what they call, or who they are called by
         for (auto& it : seen)
             if (it.returns_to == at || !it.returns_to) {
                 it.returns_to = at, it.count++;
                 break;
             }
-        return _URC_NO_REASON;
-    }
-
-    uintptr_t recursion() const {
-        constexpr unsigned many = 8;
-        for (const auto& it : seen)
-            if (it.count >= many) return it.returns_to - 1;
-        return 0;
-    }
-};
-
-// From a handler. `code`: some of the user's library.
-void note_recursion(uintptr_t code) {
-    OpenCalls calls(code);
-    _Unwind_Backtrace(
-        [](_Unwind_Context* frame, void* calls) {
-            return static_cast<OpenCalls*>(calls)->visit(_Unwind_GetIP(frame));
-        },
-        &calls);
-    fault.recursion = calls.recursion();
+        return ++own < 512;
+    });
+    constexpr unsigned many = 8;
+    for (const auto& it : seen)
+        if (it.count >= many) fault.recursion = it.returns_to - 1;
 }
 
 // Whether what is divided is the least number of its type: then it is divided by -1, for the result

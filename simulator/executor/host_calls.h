@@ -225,11 +225,6 @@ struct ForTerminate {
 }  // namespace
 }  // namespace simulator
 
-// What Python is to call in the place of a function.
-extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function) {
-    return simulator::entry_of(function);
-}
-
 // To these the linker sends a library's calls: simulator.LINK_FLAGS.
 #ifdef __linux__
 #define SIMULATOR_ENDS(name)                                              \

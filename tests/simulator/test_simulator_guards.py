@@ -18,10 +18,12 @@ FLOATS = {"float": "float32", "double": "float64", "half": "float16", "bfloat16"
 INTS = {"int": "int32", "long": "int64", "byte": "uint8", "bool": "bool"}
 
 
-def line_of(text: str) -> int:
-    """Of mistakes.cu: the line with a text that is in one line alone."""
-    (number,) = (n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if text in line)
-    return number
+def line_of(text: str, which: int | None = None) -> int:
+    """Of mistakes.cu: the line with a text; of several, the one that is said."""
+    lines = SOURCE.read_text().splitlines()
+    found = [number for number, line in enumerate(lines, 1) if text in line]
+    assert which is not None or len(found) == 1
+    return found[which or 0]
 
 
 # A notebook: after each call it goes on, with the values that it had, and kernels compute.
@@ -45,6 +47,7 @@ for call in json.loads(sys.argv[2]):
 """
 
 # What is called, and what the error says.
+of_128 = "memory of 128 bytes"
 CALLS = {
     "kernel.square[4, 256](x, square)": r"\.cu:\d+: it reads index 1008 of x, which has 1000",
     "kernel.square[4, 256](old, square)": "it reads index 1008 of x, which has 1000",
@@ -81,6 +84,12 @@ CALLS = {
     "kernel.host_recursion()": "the host's code: stack overflow: recursion: .*\n.*"
     rf"\.cu:{line_of('host_deeper(n) +')}",
     "kernel.host_large(3)": "the host's code: stack overflow: the local variables take more than",
+    "kernel.host_heap(128, 4000)": f"the host's code: .* 0 bytes past the end of {of_128}\n"
+    rf".*\.cu:{line_of('i < n; i++) h[i] = i;', 0)}",
+    "kernel.host_heap(100, 26)": "the host's code: illegal memory access: it writes.* 0 bytes past",
+    "kernel.host_array(4000)": f"the host's code: .* 0 bytes past the end of {of_128}",
+    "kernel.host_frees_twice(64)": r"free\(\) of memory that .* has been freed before\n.*\.cu:\d+",
+    "kernel.host_frees(x)": r"the host's code: free\(\) of memory that was not allocated so",
     "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)",
     "kernel.host_aborts()": r"the host's code: it calls abort\(\)",
     "kernel.host_throws()": "an exception that nobody catches: thrown by the host",
@@ -160,6 +169,27 @@ def test_what_is_legal_is_not_accused(kernel):
     assert kernel.many(x, 100, 0.5, 1.5, 1, 2, 3, 4, 5) == 0.25
     assert x[0] == 18
     assert x[1] == 17
+
+
+def test_a_small_shared_array_has_guards_too(tmp_path):
+    """glibc keeps few bytes of a library beside the variables of others."""
+    source = tmp_path / "small.cu"
+    source.write_text(
+        "__global__ void small(float* x) {\n    __shared__ float s[32];\n"
+        "    s[threadIdx.x] = x[threadIdx.x];\n    __syncthreads();\n"
+        "    x[threadIdx.x] = s[threadIdx.x];\n}\n"
+    )
+    kernel = jitload.load(source, target="cpu")
+    kernel.small[1, 32](torch.ones(32))
+    for threads in (33, 256):
+        with pytest.raises(RuntimeError, match=r"kernel small.*illegal memory access"):
+            kernel.small[1, threads](torch.ones(256))
+
+
+def test_memory_of_the_host_is_what_it_was(kernel):
+    x = torch.randn(500)
+    for _ in range(3):
+        assert kernel.host_allocates(x) == 500
 
 
 def test_tensors_of_all_sizes_come_and_go():

@@ -41,9 +41,21 @@ MISTAKES = {
         "__global__ void k() { __shared__ alignas(8) unsigned long long count = 0; }\n",
         (1, 70, "takes no initial value"),
     ),
+    "an array that is too large": (
+        "__global__ void k() {\n    __shared__ float tile[100][1000];\n}\n",
+        (2, 22, "tile takes 400,000 bytes of __shared__ memory, and a block may have 49,152"),
+    ),
+    "one of a constant's size": (
+        "constexpr int N = 2 * 64;\n__global__ void k() { __shared__ double t[N][N + 1]; }\n",
+        (2, 41, "t takes 132,096 bytes"),
+    ),
 }
 
 INNOCENT = {
+    "arrays that fit, or whose sizes are not known": "#define N 64\nconstexpr int M = N;\n"
+    "template <int K> __global__ void k() {\n    extern __shared__ float all[100000];\n"
+    "    __shared__ double a[N * N];\n    __shared__ float b[12288], c[K * 100000], d[M];\n"
+    "}\n",
     "an instance and a declaration": "template <class T> __global__ void k(T* y) {}\n"
     "template __global__ void k<int>(int*);\n__global__ void two(int* y);\n"
     "__global__ void __launch_bounds__(32)\ntwo(int* y);\n",

@@ -238,6 +238,13 @@ constexpr int of_kernel = __ATOMIC_SEQ_CST;
 
 }  // namespace simulator
 
+// Between the last `__shared__` array of a library and its guard nothing else of it is to lie.
+#ifdef __ELF__
+#define SIMULATOR_BEFORE_SHARED __attribute__((section(".tdata")))
+#else
+#define SIMULATOR_BEFORE_SHARED
+#endif
+
 // The built-in variables, and `current`: the block of the running thread, or what was one in a
 // thread of the host.
 #if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
@@ -265,7 +272,7 @@ SIMULATOR_BUILT_IN(Block*, current, "simulator_current");
 #ifdef SIMULATOR_SEVERAL_SOURCES
 #define SIMULATOR_BUILT_IN inline __attribute__((visibility("hidden"))) __thread
 #else
-#define SIMULATOR_BUILT_IN static thread_local
+#define SIMULATOR_BUILT_IN static SIMULATOR_BEFORE_SHARED thread_local
 #endif
 SIMULATOR_BUILT_IN uint3 threadIdx;
 SIMULATOR_BUILT_IN uint3 blockIdx;

@@ -24,7 +24,7 @@ constexpr bool is_instrumented = false;
 inline __attribute__((visibility("hidden"))) thread_local char static_shared
     __attribute__((aligned(1024)));
 #else
-static thread_local char static_shared __attribute__((aligned(1024)));
+static SIMULATOR_BEFORE_SHARED thread_local char static_shared __attribute__((aligned(1024)));
 #endif
 
 // The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long

@@ -94,9 +94,41 @@ extern "C" void host_large(int n) {
     for (long i = 0; i < (1l << 31); i += 1024) a[i] = n;
     if (a[n]) puts("");
 }
+extern "C" void host_heap(int bytes, int n) {
+    volatile float* h = static_cast<float*>(malloc(bytes));
+    for (int i = 0; i < n; i++) h[i] = i;
+    free(const_cast<float*>(h));
+}
+extern "C" void host_array(int n) {
+    volatile float* h = new float[32];
+    for (int i = 0; i < n; i++) h[i] = i;
+    delete[] h;
+}
+extern "C" void host_frees_twice(int n) {
+    void* volatile h = malloc(n);
+    free(h);
+    free(h);
+}
+extern "C" void host_frees(float* x) { free(x); }
 extern "C" void host_exits(int status) { exit(status); }
 extern "C" void host_aborts() { abort(); }
 extern "C" void host_throws() { throw std::runtime_error("thrown by the host"); }
+extern "C" int host_allocates(float* x) {
+    static float* kept = nullptr;  // from call to call
+    kept = static_cast<float*>(realloc(kept, 2000));
+    float* h = static_cast<float*>(calloc(500, 4));
+    for (int i = 0; i < 500; i++) kept[i] = x[i] + h[i];
+    h = static_cast<float*>(realloc(h, 8000));
+    memcpy(h + 1000, kept, 2000);
+    float* all = new float[500];
+    for (int i = 0; i < 500; i++) all[i] = h[1000 + i];
+    int right = 0;
+    for (int i = 0; i < 500; i++) right += all[i] == x[i] && !h[i];
+    delete[] all;
+    free(h);
+    free(nullptr);
+    return right;
+}
 extern "C" double many(float* x, int n, double a, float b, int c, int d, int e, int f, int g) {
     for (int i = 0; i < n; i++) x[i] += a + b + c + d + e + f + g;
     return a / 2;

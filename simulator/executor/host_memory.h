@@ -1,0 +1,128 @@
+// What functions of the host allocate while Python calls them: memory of malloc, arrays of new.
+//
+// It has guards as tensors have (guarded_memory.h), for an index beyond it would spoil the heap of
+// the process, which then ends somewhere else. Single objects of new stay on the heap: the C++
+// library frees some of them in code of its own.
+#pragma once
+#include <set>
+#include "host_calls.h"
+
+namespace simulator {
+namespace {
+
+#ifdef __linux__
+class HostMemory {
+  public:
+    // Null where it is to be the heap's.
+    void* take(size_t bytes) {
+        if (!host_call.stack || watcher || (worker && worker->running)) return nullptr;
+        std::lock_guard<std::mutex> lock(mutex);
+        if (given.size() >= most) return nullptr;
+        void* memory = guarded.allocate(bytes, alignof(max_align_t));
+        if (memory) given.insert(memory);
+        return memory;
+    }
+
+    bool holds(void* memory) {
+        std::lock_guard<std::mutex> lock(mutex);
+        return given.count(memory);
+    }
+
+    bool give_back(void* memory) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (!given.erase(memory)) return false;
+        GuardedMemory::Island of;
+        if (const uintptr_t at = guarded.damage(uintptr_t(memory), of))
+            record({cudaErrorIllegalAddress,
+                    "the host's code: illegal memory access: it writes" + where_is(at)});
+        guarded.release(memory);
+        return true;
+    }
+
+  private:
+    static constexpr size_t most = 1024;  // there is room for so many thousand, of tensors, too
+    std::mutex mutex;
+    std::set<void*> given;
+};
+
+// Never destroyed: a library may free in its destructors.
+HostMemory& host_memory = *new HostMemory;
+
+void* host_malloc(size_t bytes) {
+    void* memory = host_memory.take(bytes);
+    return memory ? memory : malloc(bytes);
+}
+
+void* host_calloc(size_t count, size_t size) {
+    size_t bytes;
+    void* memory = __builtin_mul_overflow(count, size, &bytes) ? nullptr : host_memory.take(bytes);
+    return memory ? memset(memory, 0, bytes) : calloc(count, size);
+}
+
+// `memory`, unless it is of the heap and for the heap's own function to take back.
+void* given_back(void* memory, const char* function, const void* caller) {
+    if (!memory || host_memory.give_back(memory)) return nullptr;
+    if (!guarded.owns(memory)) return memory;
+    const LibraryCode code = code_around(caller);
+    told_fault.take();
+    told_fault.tell("", 0, code.library.path, uintptr_t(caller) - 1 - code.library.base);
+    end_call(text("%s of memory that was not allocated so, or has been freed before", function));
+    return nullptr;
+}
+
+void host_free(void* memory) { free(given_back(memory, "free()", __builtin_return_address(0))); }
+
+void* host_realloc(void* memory, size_t bytes) {
+    if (!memory) return host_malloc(bytes);
+    if (!host_memory.holds(memory)) return realloc(memory, bytes);
+    void* larger = host_malloc(bytes);
+    if (!larger) return nullptr;
+    memcpy(larger, memory, std::min(bytes, guarded.find(uintptr_t(memory)).bytes));
+    host_memory.give_back(memory);
+    return larger;
+}
+
+void* host_new(size_t bytes) {
+    void* memory = host_memory.take(bytes);
+    return memory ? memory : operator new[](bytes);
+}
+
+void host_delete(void* memory) {
+    operator delete[](given_back(memory, "delete[]", __builtin_return_address(0)));
+}
+
+void host_delete_sized(void* memory, size_t) {
+    operator delete[](given_back(memory, "delete[]", __builtin_return_address(0)));
+}
+
+// Has the library that a function is of allocate so.
+void guard_heap_of(const void* function) {
+    static std::mutex mutex;
+    static std::set<std::pair<uintptr_t, std::string>> done;
+    const Library library = library_of(function);
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!library.base || !done.insert({library.base, library.path}).second) return;
+    const std::pair<const char*, const void*> ours[] = {
+        {"malloc", reinterpret_cast<void*>(host_malloc)},
+        {"calloc", reinterpret_cast<void*>(host_calloc)},
+        {"realloc", reinterpret_cast<void*>(host_realloc)},
+        {"free", reinterpret_cast<void*>(host_free)},
+        {"_Znam", reinterpret_cast<void*>(host_new)},
+        {"_ZdaPv", reinterpret_cast<void*>(host_delete)},
+        {"_ZdaPvm", reinterpret_cast<void*>(host_delete_sized)}};
+    with_headers_of(library, [&](const dl_phdr_info& info) {
+        for (const auto& [name, function] : ours) redirect(info, name, function);
+    });
+}
+#else
+void guard_heap_of(const void*) {}
+#endif
+
+}  // namespace
+}  // namespace simulator
+
+// The entry by which Python calls a library's function.
+extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function) {
+    simulator::guard_heap_of(function);
+    return simulator::entry_of(function);
+}
