@@ -252,7 +252,8 @@ def _build_in(
     build.write(result)
     inputs.cache.place(result, name)
     kept_objects.keep(inputs, compiled.objects, work, on_demand)
-    if recipe.target == "cpu" and inputs.includes_torch:
+    here = torch.cuda.is_available() if recipe.target == "cuda" else inputs.includes_torch
+    if here:
         from toolchain import precompiled
 
         text = (work / "build.ninja").read_text()

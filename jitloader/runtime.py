@@ -16,6 +16,7 @@ from jitloader import events, guards, stops
 from jitloader.building import cached, ensure, readings
 from jitloader.builds import Build
 from jitloader.cache import ENVIRONMENT, Cache
+from toolchain import machine
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -160,13 +161,28 @@ os.register_at_fork(after_in_child=_beside.clear)  # where nobody goes on with t
 def build_for_environment() -> None:
     """Compile the runtime into the Python environment, as set-up does: caches find it there.
 
+    So do they PyTorch's headers for bindings for a GPU, parsed, where there is nvcc.
+
     What an earlier release or compiler left there goes after a month.
 
     Raises: as `ensure` does.
     """
     cache = Cache(ENVIRONMENT)
     ensure(recipe(), cache)
+    if machine.cuda_home():
+        parse_for_bindings(cache)
     cache.prune(gigabytes=1, days=30)
+
+
+def parse_for_bindings(cache: Cache) -> None:
+    """Have PyTorch's stable headers parsed for the bindings of kernels for a GPU.
+
+    Raises: as `ensure` does.
+    """
+    from toolchain import precompiled  # late: a warm load does without
+
+    source = precompiled.FOR_SET_UP
+    ensure(Recipe(source.stem, (source,), (), (), "cuda", debug=False), cache)
 
 
 def _runtime() -> Build:

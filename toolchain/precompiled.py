@@ -9,6 +9,9 @@ the header itself.
 It is for what is compiled again and again: parts of a kernel, and kernels without a binding. And
 for a .cu or .cpp that begins with PyTorch's headers: these take a file of up to 600 MB and half a
 minute, so they are parsed in the background, after the first build that reads them.
+
+For a GPU they are those of PyTorch's stable ABI, half of what a binding takes to compile: 70 MB,
+which set-up makes in two seconds, and else the background after the first binding.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ HEADER = "simulator/nvcc.h"  # the first that a .cu includes
 # Or one of these, where PyTorch's come next; the first of each pair in a .cu, the other in a .cpp.
 WITH_TORCH = "simulator/with_torch.h", "simulator/torch.h"
 WITH_TYPES = "simulator/with_torch_types.h", "simulator/torch_types.h"
+STABLE = "stable_torch.h"  # what bindings for a GPU begin with
+FOR_SET_UP = Path(__file__).with_name("stable_torch.cpp")  # a source whose build parses that
 LEAST_FREE = 5e9  # bytes, else nothing of PyTorch's is written
 
 _NOTE = "made.json"
@@ -48,7 +53,7 @@ _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
 # headers may ask for. Whether one of those means anything to the header, g++ looks itself.
 _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
-_FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
+_FLAGS = re.compile(rf"-I(\S+) -fpch-deps (?:-include {STABLE} )?")
 
 _BEGINNINGS = {
     "torch/extension.h": WITH_TORCH,
@@ -76,12 +81,14 @@ class Parsed(NamedTuple):
 
     @property
     def source(self) -> Path:
-        return simulator.INCLUDE / self.header
+        folder = Path(__file__).parent if self.header == STABLE else simulator.INCLUDE
+        return folder / self.header
 
     @property
     def flags(self) -> str:
-        """By which g++ finds them."""
-        return f"-I{for_ninja(str(self.place))} -fpch-deps "
+        """By which g++ finds them. Bindings for a GPU do not name their header."""
+        named = f"-include {STABLE} " if self.header == STABLE else ""
+        return f"-I{for_ninja(str(self.place))} -fpch-deps {named}"
 
     @classmethod
     def each(cls, text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
@@ -90,14 +97,17 @@ class Parsed(NamedTuple):
         folders: as of `added_to`.
         """
         recipe = code.recipe
-        wanted = recipe.target == "cpu" and not sources.folders_in(recipe.flags, "-isystem")
+        wanted = not sources.folders_in(recipe.flags, "-isystem")
         wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # compiled once
         if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
             return []
-        begun = () if recipe.check else (come_first(code, path) for path in recipe.sources)
-        headers = sorted({header for header in begun if header})
-        if not headers and code.binding in ("c", "part"):
-            headers = [HEADER]
+        if recipe.target == "cuda":
+            headers = [STABLE] * _begins_with_stable_torch(code)
+        else:
+            begun = () if recipe.check else (come_first(code, path) for path in recipe.sources)
+            headers = sorted({header for header in begun if header})
+            if not headers and code.binding in ("c", "part"):
+                headers = [HEADER]
         if not headers:
             return []
         cxx, flags = (
@@ -106,8 +116,11 @@ class Parsed(NamedTuple):
         if any(map(_OTHERWISE.match, flags)) or not os.environ.keys().isdisjoint(_PATHS):
             return []
         flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
-        flags[flags.index("-x") + 1] = "c++-header"
-        command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
+        if recipe.target == "cuda":
+            command = [*cxx, *flags, "-x", "c++-header"]
+        else:
+            flags[flags.index("-x") + 1] = "c++-header"
+            command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
         return [cls._of(code, header, command, folders) for header in headers]
 
     @classmethod
@@ -135,6 +148,20 @@ def _beginning(code: Code, path: Path) -> tuple[str, str] | None:
     return next((_BEGINNINGS[it] for it in _begins(code, path) if it in _BEGINNINGS), None)
 
 
+def _begins_with_stable_torch(code: Code) -> bool:
+    """Whether each source for the host includes the stable ABI's headers before it says anything
+    else."""
+    compiled = [path for path in code.recipe.sources if path.suffix != ".cu"]
+    return (
+        bool(compiled)
+        and not code.recipe.program
+        and all(
+            any(name.startswith("torch/csrc/stable/") for name in _begins(code, path))
+            for path in compiled
+        )
+    )
+
+
 def _begins(code: Code, path: Path) -> Iterator[str]:
     """The headers of the system that a source includes before it says anything else."""
     text = without_comments(code.text(path)).removeprefix("\ufeff")
@@ -160,7 +187,8 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
     """
     for parsed in Parsed.each(text, code, folders):
         place = parsed.place
-        if parsed.header == HEADER and not _is_whole(place):
+        is_for_now = parsed.header == HEADER or code.recipe.sources == (FOR_SET_UP,)
+        if not _is_whole(place) and is_for_now:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 _make(parsed, work / "precompiled")
         note = read_note(place / _NOTE)

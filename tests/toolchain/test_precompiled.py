@@ -1,5 +1,6 @@
 """The simulator's headers, parsed once."""
 
+import json
 import os
 import re
 import shlex
@@ -12,8 +13,10 @@ import pytest
 
 import simulator
 from jitloader.arguments import recipe_of
+from jitloader.building import ensure
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
+from jitloader.runtime import parse_for_bindings
 from toolchain import machine, precompiled, sources, torch_headers
 from toolchain.notes import read_note, write_note
 
@@ -223,6 +226,69 @@ def test_those_are_asked_for_once_a_build_has_read_them_and_never_made_in_its_ti
     precompiled.make_aside(missing, tmp_path, 0)
 
 
+# ---- for a GPU
+
+FOR_A_GPU = pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
+
+
+TINY = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+int three();
+int64_t called(torch::stable::Tensor) { return three(); }
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("called(Tensor x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("called", TORCH_BOX(&called));
+}
+"""
+
+
+@FOR_A_GPU
+def test_a_binding_for_a_gpu_finds_parsed_what_set_up_has_parsed_and_becomes_the_same(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("jitloader.cache.ENVIRONMENT", tmp_path / "that of no other")
+    environment = Cache(tmp_path / "environment")
+    parse_for_bindings(environment)
+    [parsed] = environment.own.glob("precompiled/*/stable_torch.h.gch")
+    (tmp_path / "tiny.cu").write_text("int three() { return 3; }\n")
+    (tmp_path / "tiny.cpp").write_text(TINY)
+    sources = [tmp_path / "tiny.cu", tmp_path / "tiny.cpp"]
+    objects = []
+    for shared in (), (environment.own,):
+        cache = Cache(tmp_path / f"with {len(shared)}", shared)
+        build = ensure(recipe_of(sources, target="cuda"), cache)
+        assert (str(parsed.parent) in build.log()) == bool(shared)
+        assert not list(cache.own.glob("precompiled"))
+        [of_binding] = [
+            folder
+            for folder in cache.own.glob("objects/*")
+            if str(sources[1]) in json.loads((folder / "build.json").read_text())["read"]
+        ]
+        objects.append((of_binding / "object").read_bytes())
+    assert objects[0] == objects[1]
+
+
+@FOR_A_GPU
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("#include <torch/csrc/stable/library.h>\n", True),
+        ("#undef __F16C__\n#include <vector>\n#include <torch/csrc/stable/tensor.h>\n", True),
+        ('#include "first.h"\n', True),
+        ("#define NDEBUG\n#include <torch/csrc/stable/library.h>\n", False),
+        (TORCH, False),
+    ],
+)
+def test_only_a_binding_that_begins_with_the_stable_abi_has_it_parsed_ahead(tmp_path, text, begins):
+    (tmp_path / "first.h").write_text("#include <torch/csrc/stable/library.h>\n")
+    (tmp_path / "op.cpp").write_text(text)
+    code = Inputs.read(recipe_of([tmp_path / "op.cpp"], target="cuda"), Cache.here())
+    ninja = NINJA.replace(" -x c++", "")
+    assert bool(precompiled.missing(ninja, code, [tmp_path])) == begins
+    assert precompiled.added_to(ninja, code, [tmp_path], tmp_path) == ninja
+
+
 def test_flags_that_have_them_found_are_taken_out_again(tmp_path):
-    there = f"cflags = -I{tmp_path} -fpch-deps -O1\n"
+    there = f"cflags = -I{tmp_path} -fpch-deps -include stable_torch.h -O1\n"
     assert precompiled.without(there, "error: PCH file") == ("cflags = -O1\n", [tmp_path])
