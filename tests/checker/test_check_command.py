@@ -74,7 +74,7 @@ def crash(how: str) -> subprocess.CompletedProcess:
     ("how", "why"),
     [
         ("a null pointer", "illegal memory access at the null pointer\nat PATH:LINE"),
-        ("abort", "it was aborted"),
+        ("abort", "it was aborted, by a failed assertion or by the C library, which prints why"),
         ("an exception", "an exception that nobody catches"),
     ],
 )
