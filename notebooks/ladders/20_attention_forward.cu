@@ -396,6 +396,7 @@ CUresult make_tensor_map(CUtensorMap* map, const __nv_bfloat16* matrix, int rows
 extern "C" cudaError_t attention_forward(const __nv_bfloat16* q, const __nv_bfloat16* k,
                                          const __nv_bfloat16* v, __nv_bfloat16* y, int heads,
                                          int seqlen, float scale) {
+    if (seqlen % (2 * kTile)) return cudaErrorInvalidValue;
     CUtensorMap map_q, map_k, map_v;
     const int rows = heads * seqlen;
     if (make_tensor_map(&map_q, q, rows) || make_tensor_map(&map_k, k, rows) ||

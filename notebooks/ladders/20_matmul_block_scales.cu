@@ -287,6 +287,7 @@ CUresult make_tensor_map(CUtensorMap* map, const void* matrix, int rows, int row
 template <class Format>
 cudaError_t launch(const void* a, const void* b, const void* scales_a, const void* scales_b,
                    float* c, int m, int n, int row_bytes) {
+    if (m % kTileM || n % kTileN || row_bytes % kRowBytes) return cudaErrorInvalidValue;
     CUtensorMap map_a, map_b;
     if (make_tensor_map(&map_a, a, m, row_bytes) || make_tensor_map(&map_b, b, n, row_bytes))
         return cudaErrorInvalidValue;

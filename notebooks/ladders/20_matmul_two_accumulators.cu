@@ -225,6 +225,7 @@ CUresult make_tensor_map(CUtensorMap* map, const __nv_bfloat16* matrix, int rows
 
 extern "C" cudaError_t matmul_two_accumulators(const __nv_bfloat16* a, const __nv_bfloat16* b,
                                                float* c, int m, int n, int k) {
+    if (m % kTileM || n % kTileN || k % kTileK) return cudaErrorInvalidValue;
     CUtensorMap map_a, map_b;
     if (make_tensor_map(&map_a, a, m, k, kTileM) || make_tensor_map(&map_b, b, n, k, kTileN))
         return cudaErrorInvalidValue;

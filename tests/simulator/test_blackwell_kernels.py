@@ -44,6 +44,24 @@ def test_nothing_is_found_in_attention(cache):
         assert report.findings.empty, str(report)
 
 
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_sizes_that_are_no_multiples_are_refused(cache, rung):
+    function = rung.load("cpu")
+    arguments, c, _ = rung.drawn(512, 256, 256)
+    for sizes in ((510, 256, 256), (512, 255, 256), (512, 256, 240)):
+        with pytest.raises(RuntimeError, match="invalid argument"):
+            function(*arguments[:-3], *sizes)
+    assert c.isnan().all()
+
+
+def test_attention_refuses_other_numbers_of_queries(cache):
+    arguments, y, _ = ATTENTION.drawn(1, 512)
+    *tensors, heads, _, scale = arguments
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        ATTENTION.load("cpu")(*tensors, heads, 384, scale)
+    assert y.isnan().all()
+
+
 @pytest.mark.parametrize("file", sorted({rung.file for rung in [*RUNGS, ATTENTION]}))
 def test_a_rung_compiles_for_a_gpu_without_spills(file):
     used = resources_of(file)
