@@ -98,7 +98,10 @@ class Sandbox:
         """Whether a process starts in it."""
         with tempfile.TemporaryDirectory(prefix="sandbox-") as name:
             trial = self.command(["true"], Path(name))
-            return subprocess.run(trial, capture_output=True).returncode == 0
+            try:
+                return subprocess.run(trial, capture_output=True).returncode == 0
+            except OSError:
+                return False
 
     def command(self, words: list[str], folder: Path, reads: Iterable[Path] = ()) -> list[str]:
         """A command line that runs words confined to a folder of its own.
@@ -131,21 +134,28 @@ class Sandbox:
     def start(
         self, words: list[str], folder: Path, reads: Iterable[Path] = (), **environment: str
     ) -> subprocess.Popen:
-        """Start words, with pipes to its input and output; its errors go to FOLDER/errors."""
+        """Start words, with pipes to its input and output; its errors go to FOLDER/errors.
+
+        Raises RuntimeError where the sandbox's own program cannot be started.
+        """
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         kept |= {"PYTHONPATH": os.pathsep.join(_paths()), "HOME": str(folder)}
         kept |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | environment
+        command = self.command(words, folder, reads)
         with (folder / "errors").open("w") as errors:
-            return subprocess.Popen(
-                self.command(words, folder, reads),
-                env=kept,
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                preexec_fn=_limited,
-            )
+            try:
+                return subprocess.Popen(
+                    command,
+                    env=kept,
+                    cwd=folder,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                    preexec_fn=_limited,
+                )
+            except OSError as error:
+                raise RuntimeError(f"the sandbox did not start: {command[0]}: {error}") from None
 
 
 def _compilers() -> list[Path]:

@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ import reference
 from lab.auditor.cases import LARGE_SIZES, SIZES
 from lab.judge import gate, gate_library
 from lab.judge.command import main
-from lab.judge.run import judge
+from lab.judge.run import _Work, judge
 from lab.judge.sandbox import _TOOLS, Sandbox, end
 from lab.judge.task import Task
 
@@ -361,14 +362,19 @@ def text_of(path: Path) -> str:
 
 
 @confined
-def test_a_sandbox_that_does_not_start_is_no_verdict(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("tool", [["chroot", "/nowhere"], ["a_tool_that_is_missing"]])
+def test_a_sandbox_that_does_not_start_is_no_verdict(tmp_path, monkeypatch, capsys, tool):
     """It is the judge's failure, with an exit status of its own; others get their verdicts."""
-    monkeypatch.setattr(
-        Sandbox, "command", lambda self, words, *more: ["bwrap", "--ro-bind", "none", "/x", *words]
-    )
+    monkeypatch.setattr(Sandbox, "command", lambda self, words, *more: [*tool, *words])
     files = [str(written(tmp_path, n, (CONTROLS | EXPLOITS)[n])) for n in ("plain", "fork")]
     assert main(["square", *files, "--json"]) == 3
     said = capsys.readouterr()
     assert "the sandbox did not start" in said.err
     verdicts = [json.loads(it)["verdict"] for it in said.out.splitlines()]
     assert verdicts == ["failed", "rejected"]
+
+
+def test_a_submission_cannot_pass_for_a_sandbox_that_does_not_start(tmp_path):
+    (tmp_path / "errors").write_text("bwrap: no\n")
+    work = SimpleNamespace(folder=tmp_path, box=Sandbox.here())
+    assert _Work._errors(work) == "bwrap: no"
