@@ -50,11 +50,9 @@ def listen(runtime: ctypes.CDLL) -> None:
 
 def _message(launch: str, thread: str = "", library: str = "", *offsets: str) -> str:
     """The sentence for what `simulator_take_stop` says."""
-    if not thread:
-        return f"{launch}, was stopped"
     lines = (line_of(Path(library), int(offset, 16)) for offset in offsets)
     line = next(filter(None, lines), "")
-    return f"{launch}, was stopped{line and f' at {line}'} in {thread}"
+    return f"{launch}, was stopped{line and f' at {line}'}{thread and f' in {thread}'}"
 
 
 def line_of(library: Path, offset: int) -> str:

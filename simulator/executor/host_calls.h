@@ -33,10 +33,12 @@ Landing* simulator_land(uintptr_t function, uintptr_t stack, const uintptr_t* ar
     landings.push_back({.stack = stack, .function = function, .outer = host_call});
     std::copy_n(arguments, 6, landings.back().arguments);
     host_call = {stack - near, land_after_fault, function};
+    interrupts->enter_host(function);
     return &landings.back();
 }
 uintptr_t simulator_landed() {
     host_call = landings.back().outer;
+    interrupts->leave_host(host_call.function);
     for (const uintptr_t argument : landings.back().arguments) {
         GuardedMemory::Island of;
         const uintptr_t at = guarded.damage(argument, of);
@@ -137,11 +139,12 @@ simulator_return:
     jmp *%r11
 )");
 
+// why: the error that its caller gets; "" for none.
 [[noreturn]] void leave_call(const std::string& why) {
     static thread_local Landing last;
     last = landings.back();
     simulator_landed();
-    record({cudaErrorUnknown, "the host's code: " + why});
+    if (!why.empty()) record({cudaErrorUnknown, "the host's code: " + why});
     simulator_return(&last);
 }
 
@@ -158,6 +161,78 @@ void land_after_fault() {
     tell_fault(of_host, is_overflow);
     leave_call(what_failed(overflow).message);
 }
+
+// ---- a function that is to be left after an interrupt
+//
+// The main thread gets a signal. In the function's own code it leaves it at once. Elsewhere, in the
+// C library with a lock in its hand or in the runtime, it goes on step by step, by the processor's
+// trap flag, until it is back there.
+
+LibraryCode left_code;  // nobody writes it while a function is to be left
+struct sigaction earlier_trap_action;
+thread_local int steps_left = 0;
+
+void land_after_interrupt() {
+    stopping.tell("the host's code\n\n" + left_code.library.path +
+                  text("\n%zx", fault.at - left_code.library.base));
+    leave_call("");
+}
+
+// Whether the next instruction enters the system to block signals or to begin another process or
+// thread: there a trap would end the process.
+bool is_before_blocking(const greg_t* registers) {
+    constexpr uint16_t syscall = 0x050F;
+    if (*reinterpret_cast<const uint16_t*>(registers[REG_RIP]) != syscall) return false;
+    for (const long number : {SYS_rt_sigprocmask, SYS_clone, SYS_clone3, SYS_fork, SYS_vfork,
+                              SYS_execve, SYS_rt_sigreturn})
+        if (registers[REG_RAX] == number) return true;
+    return false;
+}
+
+void step_out_of_host(void* context) {
+    constexpr greg_t trap = 0x100;
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    registers[REG_EFL] &= ~trap;
+    if (!interrupts->leaves_host()) {
+        steps_left = 0;
+    } else if (left_code.holds(registers[REG_RIP])) {
+        steps_left = 0;
+        fault.at = registers[REG_RIP];
+        go_on_at(context, land_after_interrupt, reinterpret_cast<char*>(host_call.stack & ~15ul));
+    } else if (steps_left && !is_before_blocking(registers)) {
+        steps_left--;
+        registers[REG_EFL] |= trap;
+    } else {
+        steps_left = 0;
+    }
+}
+
+void on_trap(int signal, siginfo_t* info, void* context) {
+    if (!steps_left) return pass_on(earlier_trap_action, signal, info, context);
+    const int error = errno;
+    step_out_of_host(context);
+    errno = error;
+}
+
+// From the handler of `stop_signal`, in a thread that runs no kernel.
+bool begin_to_leave_host(void* context) {
+    if (steps_left || !host_call.stack || !interrupts->leaves_host()) return false;
+    steps_left = 100'000;
+    step_out_of_host(context);
+    return true;
+}
+
+void prepare_to_leave_host(uintptr_t function) {
+    left_code = code_around(reinterpret_cast<const void*>(function));
+    catch_stops();
+    struct sigaction action = {}, found;
+    action.sa_sigaction = on_trap;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGTRAP, &action, &found);
+    if (found.sa_sigaction != on_trap) earlier_trap_action = found;
+}
+
+void ask_to_leave_host(pthread_t thread) { send_stop(thread); }
 
 // The entry of a function; itself where there can be none.
 const void* entry_of(const void* function) {
@@ -190,6 +265,9 @@ bool may_leave() { return !landings.empty(); }
 #else
 const void* entry_of(const void* function) { return function; }
 bool may_leave() { return false; }
+bool begin_to_leave_host(void*) { return false; }
+void prepare_to_leave_host(uintptr_t) {}
+void ask_to_leave_host(pthread_t) {}
 [[noreturn]] void leave_call(const std::string&) { abort(); }
 #endif
 

@@ -12,6 +12,10 @@
 // A signal that comes just before a launch finds no launch, and goes to Python's handler; Python
 // would look at what that has noted after the launch, which may be endless. So a launch that begins
 // after such a signal asks Python, and takes the interrupt over.
+//
+// A function of the host that Python calls is interrupted like a launch. If it does not end soon,
+// as one that launches on after its first launch was stopped does, it is left where it stands in
+// its own code (host_calls.h).
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +46,9 @@ bool is_main_thread() {
 }
 thread_local const bool on_main_thread = is_main_thread();
 
+void prepare_to_leave_host(uintptr_t function);  // host_calls.h
+void ask_to_leave_host(pthread_t thread);
+
 struct sigaction earlier_interrupt;  // what stood there before ours
 void on_interrupt(int signal, siginfo_t* info, void* context);
 
@@ -61,17 +68,33 @@ class Interrupts {
         on_main_thread ? in_main.store(false, std::memory_order_release) : void(in_others--);
     }
 
+    // A function of the host that Python calls begins; and it ends, with another one (or none: 0)
+    // that has called it by way of Python.
+    void enter_host(uintptr_t function) {
+        if (!on_main_thread) return;
+        main_thread = pthread_self();
+        in_host = function;
+        if (!awake) wake();
+    }
+
+    void leave_host(uintptr_t outer) {
+        if (on_main_thread) in_host = outer;
+    }
+
+    // Whether the thread is in a function that is to be left, and not in a launch, which has locks.
+    bool leaves_host() const { return on_main_thread && is_leaving && !in_main && in_host; }
+
     // Whether Python is about to raise an interrupt in this thread.
     bool will_raise() const { return on_main_thread && is_pending; }
 
     // Python raises it now.
     void raised() { is_pending = false; }
 
-    // From the handler. It is Python's, too, unless the main thread launches, or waits for others
-    // to have launched.
+    // From the handler. It is Python's, too, unless the main thread launches, waits for others to
+    // have launched, or is in a function of the host's.
     void notice(int signal, siginfo_t* info, void* context) {
         in_handler++;
-        if (in_main && python.raise) {
+        if ((in_main || in_host) && python.raise) {
             tell(Main);
         } else {
             if (is_there_any()) tell(Other);
@@ -85,6 +108,7 @@ class Interrupts {
     enum News : char { Wake, Main, Other };
     static constexpr int tick = 20;  // ms
     static constexpr int patience = 1000 / tick;
+    static constexpr int grace = 2000;  // turns of 100 us in which a function may end by itself
 
     void wake() {
         std::lock_guard<std::mutex> lock(mutex);
@@ -148,7 +172,7 @@ class Interrupts {
         }
     }
 
-    bool is_there_any() const { return in_main || in_others; }
+    bool is_there_any() const { return in_main || in_others || in_host; }
 
     // Of a check whose time is over.
     void stop_late_launch() {
@@ -190,13 +214,26 @@ class Interrupts {
             }
         }
         const uint64_t changes = pool->changes();
-        while (is_mains ? bool(is_pending) : pool->changes() == changes) {
+        for (int turn = 0; is_mains ? bool(is_pending) : pool->changes() == changes; turn++) {
             pool->stop();
+            if (is_mains) leave_host_after(turn);
             usleep(100);
         }
+        is_leaving = false;
+    }
+
+    void leave_host_after(int turn) {
+        const uintptr_t function = in_host;
+        if (!function || turn < grace || turn % 10) return;
+        if (!is_leaving) prepare_to_leave_host(function);
+        is_leaving = true;
+        ask_to_leave_host(main_thread);
     }
 
     std::atomic<bool> in_main{false}, awake{false}, is_pending{false}, may_be_noted{false};
+    std::atomic<bool> is_leaving{false};
+    std::atomic<uintptr_t> in_host{0};  // the main thread's function of the host's
+    pthread_t main_thread{};
     std::atomic<int> in_others{0}, in_handler{0};
     int channel[2] = {-1, -1};
 

@@ -56,6 +56,8 @@ void after_stop() {
     self.fail(cudaErrorLaunchFailure, thread + " was interrupted");
 }
 
+bool begin_to_leave_host(void* context);  // host_calls.h
+
 struct sigaction earlier_stop_action;
 
 void on_stop(int signal, siginfo_t* info, void* context) {
@@ -65,19 +67,23 @@ void on_stop(int signal, siginfo_t* info, void* context) {
         stopped_at = at;
         stopped_caller = stopped_code.holds(caller) ? caller : at;
         go_on_at(context, after_stop, worker->stacks.any());
-    } else if (!(worker && worker->running)) {
+    } else if (!(worker && worker->running) && !begin_to_leave_host(context)) {
         pass_on(earlier_stop_action, signal, info, context);
     }
 }
 
-// What has to be known before workers get the signal.
-void prepare_stop(const Launch& launch) {
-    stopped_code = code_around(reinterpret_cast<const void*>(launch.run_threads));
+void catch_stops() {
     struct sigaction action = {}, found;
     action.sa_sigaction = on_stop;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     sigaction(stop_signal, &action, &found);
     if (found.sa_sigaction != on_stop) earlier_stop_action = found;
+}
+
+// What has to be known before workers get the signal.
+void prepare_stop(const Launch& launch) {
+    stopped_code = code_around(reinterpret_cast<const void*>(launch.run_threads));
+    catch_stops();
 }
 
 void send_stop(pthread_t thread) { pthread_kill(thread, stop_signal); }

@@ -114,13 +114,13 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     alive_before = rounds = idle_rounds = 0;
     dynamic_shared = simulator_dynamic_shared;
     error.code = cudaSuccess;
-    running = true;
     serial++;
     if (queues->in_use) forget_queued_copies(*this);
     if (launch->instrumented) set_built_ins();
     guard_shared(*launch);  // makes what is thread_local there: see _GPPS_THREAD_LOCAL
     const bool is_stepped = stepper && watcher && !is_repeating;
     if (is_stepped) stepper->begin_block(*this);
+    running = true;  // not sooner: one that is stopped or faults goes on behind the switch
     switch_fiber(&native, fresh());
     if (is_stepped) stepper->end_block(*this);
     error.code == cudaSuccess ? finish_copies(*this) : forget_copies(*this);

@@ -24,6 +24,8 @@ WITHIN = 1.0  # second
 
 KERNELS = """
     #include <cstdio>
+    #include <cstdlib>
+    #include <unistd.h>
     __global__ void forever(int rank) {
         if (threadIdx.x == rank)
             while (true) {} // forever
@@ -59,10 +61,35 @@ KERNELS = """
         while (true) *y = far(*y) + expf(*y); // calls
     }
     __global__ void add_one(int* y) { atomicAdd(y, 1); }
+    __global__ void add_two(int* y) { atomicAdd(y, 2); }
     extern "C" void again_and_again(int times) {
         for (int i = 0; i < times; i++) inlined<<<1, 32>>>(3);
     }
     extern "C" void run_inlined(int rank) { inlined<<<1, 32>>>(rank); }
+    extern "C" void host_loops(volatile int* y) {
+        while (*y == 0) {} // host_loops
+    }
+    extern "C" void host_sleeps() {
+        while (true) sleep(1); // host_sleeps
+    }
+    extern "C" void host_prints() {
+        while (true) fprintf(stderr, "%s", ""); // host_prints
+    }
+    extern "C" void host_allocates() {
+        while (true) free(malloc(1000)); // host_allocates
+    }
+    static int compare(const void* a, const void* b) {
+        return *(int*)a - *(int*)b; // host_sorts
+    }
+    extern "C" void host_sorts(int* y) {
+        while (true) qsort(y, 1024, 4, compare); // host_sorts
+    }
+    extern "C" void host_launches(int* y) {
+        while (true) add_two<<<1, 1>>>(y); // host_launches
+    }
+    extern "C" void host_launches_endless() {
+        while (true) inlined<<<1, 32>>>(3);
+    }
 """
 BINDING = """
     #include "binding.h"
@@ -183,6 +210,39 @@ def test_any_endless_kernel_is_stopped_where_it_stands(workers):
     assert threads["forever"] == "(7, 0, 0)"
     assert threads["inlined"] == "(31, 0, 0)"
     assert threads["behind"] == "(5, 0, 0)"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls are left on x86-64")
+@pytest.mark.parametrize("launch_before", [True, False])
+def test_any_endless_function_of_the_host_is_left_where_it_stands(launch_before):
+    names = re.findall(r"void (host_\w+)", KERNELS)
+    *results, count = results_of(f"""
+        if {launch_before}:
+            kernel.add_one[1, 1](y)
+        for name in {names}:
+            for _ in range(2):
+                y.zero_()
+                given = (y,) if name in ("host_loops", "host_sorts", "host_launches") else ()
+                print("JSON", json.dumps([name, *stopped(lambda: getattr(kernel, name)(*given))]))
+        y.zero_()
+        kernel.add_one[100, 100](y)
+        print("JSON", y[0].item())
+    """)
+    assert len(results) == 2 * len(names)
+    for name, error, message, took in results:
+        assert error == "KeyboardInterrupt", (name, error, message)
+        assert took < 2 * WITHIN, name  # it has a fifth of a second to end by itself
+        if name == "host_launches_endless":
+            assert re.match(r"kernel inlined, launched at .* was stopped", message), message
+            continue
+        place = re.match(
+            r"(?:the host's code|kernel add_two, launched at \S+), was stopped(?: at \S+cu:(\d+))?",
+            message,
+        )
+        assert place, message
+        if message.startswith("the host") and name != "host_sorts":
+            assert int(place[1]) == line_of(name), message
+    assert count == 10_000, "the next launch works"
 
 
 def test_a_long_launch_of_short_blocks_is_stopped():
