@@ -97,13 +97,24 @@ _OWN_STATE = re.compile(
 )
 
 
+def _declared(text: str, qualifier: str) -> set[str]:
+    """Names of variables; one declaration may have several: __shared__ float a[8], b[8];"""
+    names = set()
+    for declaration in re.findall(rf"\b{qualifier}\b([^;]*);", text):
+        count = 1
+        while count:  # from the innermost brackets outwards
+            inner = r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)|<[^<>]*>"
+            declaration, count = re.subn(inner, " ", declaration)
+        for declarator in declaration.split(","):
+            if words := re.findall(r"\w+", declarator.partition("=")[0]):
+                names.add(words[-1])
+    return names
+
+
 def _kept(path: Path, text: str) -> list[str]:
     """Variables of a library that may be written, and are neither __constant__ nor __shared__."""
     blank = jitload.blank(text)
-    constant, shared = (
-        set(re.findall(rf"\b__{it}__\b[^;(=]*?(\w+)\s*(?:\[[^;=]*)?[;={{]", blank))
-        for it in ("constant", "shared")
-    )
+    constant, shared = (_declared(blank, it) for it in ("__constant__", "__shared__"))
     found = []
     for line in _said(["objdump", "-tC", str(path)]).splitlines():
         symbol, _, rest = line.partition("\t")

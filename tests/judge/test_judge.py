@@ -210,6 +210,18 @@ def test_controls_of_other_tasks_are_accepted(tmp_path, task, text):
     assert verdict.accepted, str(verdict)
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("__shared__ float a[8][9], b[8];", {"a", "b"}),
+        ("__shared__ alignas(16) std::array<float, 4> a;\n__shared__ int n;", {"a", "n"}),
+        ("__shared__ float a;\nstatic float kept, b;", {"a"}),
+    ],
+)
+def test_every_name_of_a_declaration_is_known(text, names):
+    assert gate_library._declared(text, "__shared__") == names
+
+
 TOOLS = {"bubblewrap": ("bwrap",), "namespaces": _TOOLS}
 confined = pytest.mark.skipif(Sandbox.here().kind == "limits", reason="needs a sandbox")
 
