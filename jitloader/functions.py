@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import torch
+
 from jitloader import tracebacks
 from jitloader.opening import OpenBuild
 
@@ -74,15 +76,18 @@ class Function:
 
 
 class NamedAsMethod(Function):
-    """A kernel with the name of one of the handle's own methods, as in `kernel.reload[1, 32](x)`.
+    """A function with the name of one of the handle's own methods, as `reload`.
 
-    In brackets it is the kernel; called without, it is the method.
+    Launched, as in `kernel.reload[1, 32](x)`, or given a tensor, it is the function; otherwise the
+    method. Only `debug` takes tensors, and what it calls comes first.
     """
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         from jitloader.cfunctions import Configuration  # late: a warm load does without
 
-        if args and isinstance(args[0], Configuration):
+        given = (*args, *kwargs.values())
+        has_data = any(isinstance(it, (Configuration, torch.Tensor)) for it in given)
+        if has_data and not (isinstance(given[0], str) or callable(given[0])):
             return super().__call__(*args, **kwargs)
         return getattr(type(self._kernel), self.__name__)(self._kernel, *args, **kwargs)
 
@@ -144,10 +149,11 @@ class Functions:
 
     def _add(self, name: str) -> None:
         """Make a function an attribute of the handle, unless it would hide one of the handle's."""
-        own = inspect.getattr_static(type(self._kernel), name, None)
-        declared = self.newest.build.exports.get(name) or {}
-        is_launched = "kernel" in declared or "template" in declared
-        kind = NamedAsMethod if own and is_launched and not isinstance(own, property) else Function
+        own = inspect.getattr_static(self._kernel, name, None)
+        declared = self.newest.build.exports.get(name)  # None for a binding's
+        is_launched = bool(declared) and ("kernel" in declared or "template" in declared)
+        takes_data = not declared or is_launched or any("*" in p for p in declared["parameters"])
+        kind = NamedAsMethod if inspect.isfunction(own) and takes_data else Function
         self._known[name] = function = kind(self._kernel, name, self._unknown(name))
         if own is None or kind is NamedAsMethod:
             vars(self._kernel)[name] = function

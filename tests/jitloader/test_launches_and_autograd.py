@@ -289,7 +289,9 @@ NAMED_AS_THE_HANDLES = """
     template <class T> __global__ void at(T* x) { x[threadIdx.x] = 2; }
     __global__ void name(float* x) { x[threadIdx.x] = 3; }
     __global__ void build(float* x) { x[threadIdx.x] = 4; }
+    __global__ void recipe(float* x) { x[threadIdx.x] = 7; }
     extern "C" int diff(float* x) { x[0] = 5; return 0; }
+    extern "C" int whole(int n) { return n; }
 """
 
 
@@ -299,7 +301,7 @@ def test_functions_named_as_the_handles_own_hide_none_of_them():
         kernel = load("named.cu")
     of_file = [each for each in told if "has a function called" in str(each.message)]
     assert sorted(str(each.message).split()[5].rstrip(",") for each in of_file) == [
-        *("build", "diff", "name")
+        *("build", "name", "recipe", "whole")
     ]
     x = torch.zeros(2)
     for function, value in ((kernel.reload, 1), (kernel.at, 2)):
@@ -309,11 +311,13 @@ def test_functions_named_as_the_handles_own_hide_none_of_them():
     assert kernel.name == "named"
     opened = kernel.at()
     assert opened.build == kernel.build
-    for name, value in (("name", 3), ("build", 4)):
+    for name, value in (("name", 3), ("build", 4), ("recipe", 7)):
         opened.functions[name][1, 2](x)
         assert x.tolist() == [value] * 2
-    opened.functions["diff"](x)
-    assert x.tolist() == [5, 4]
+    assert opened.functions["whole"](3) == 3
+    assert kernel.whole() == kernel.build
+    kernel.diff(x)
+    assert x.tolist() == [5, 7]
     write("named.cu", NAMED_AS_THE_HANDLES.replace("= 1;", "= 6;"))
     assert kernel.reload()
     kernel.reload[1, 2](x)

@@ -527,7 +527,7 @@ def test_a_run_of_products_alone_has_its_page(csv):
     ) in shapes
     assert '"units=4096, residual",600 TFLOPS,99.0,eager,+4.2%,"1410' in shapes
     assert "matmul,forward,1 x 4096,few rows,units=4096,25% of a copy,99.0,eager," in shapes
-    assert "- deep_gemm, matmul, matmul_fp8: the one release on PyPI" in page
+    assert "deep_gemm for matmul, matmul_fp8 (the one release on PyPI" in page
     readme = (csv.parent.parent / "README.md").read_text()
     assert "matmul 99% (at the lowest 99%, 42 shapes); linear_cross_entropy 99%" in readme
     assert "; attention 99%" in readme
