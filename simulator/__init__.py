@@ -99,8 +99,11 @@ LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
 ]
-# Of what is no program: what would end the process ends the call alone (executor/host_calls.h).
-LIBRARY_LINK_FLAGS = ["-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort"]
+# Of what is no program: what would end the process ends the call alone (executor/process_ends.h).
+LIBRARY_LINK_FLAGS = [
+    "-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort,--wrap=pthread_exit",
+    "-Wl,--wrap=raise,--wrap=kill,--wrap=killpg,--wrap=pthread_kill",
+]
 if sys.platform != "linux":
     LINK_FLAGS = LIBRARY_LINK_FLAGS = []
 

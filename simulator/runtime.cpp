@@ -25,6 +25,7 @@
 #include "executor/named_barriers.h"
 #include "executor/parking.h"
 #include "executor/pools.h"
+#include "executor/process_ends.h"
 #include "executor/streams.h"
 #include "executor/textures.h"
 #include "executor/virtual_memory.h"

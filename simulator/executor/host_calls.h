@@ -261,10 +261,12 @@ const void* entry_of(const void* function) {
     return new (free++) Entry{.function = function};
 }
 
-bool may_leave() { return !landings.empty(); }
+bool may_leave() { return host_call.stack; }
+bool is_fork_of_call() { return !landings.empty() && !host_call.stack; }
 #else
 const void* entry_of(const void* function) { return function; }
 bool may_leave() { return false; }
+bool is_fork_of_call() { return false; }
 bool begin_to_leave_host(void*) { return false; }
 void prepare_to_leave_host(uintptr_t) {}
 void ask_to_leave_host(pthread_t) {}
@@ -273,13 +275,6 @@ void ask_to_leave_host(pthread_t) {}
 
 void end_call(const std::string& why) {
     if (may_leave()) leave_call(why);
-}
-
-// A call that would end the process; it returns where it is to do that.
-void instead_of_end(const std::string& what) {
-    if (worker && worker->running) worker->fail(cudaErrorLaunchFailure, "it calls " + what);
-    end_call("it calls " + what);
-    if (python.raise) throw std::runtime_error("the host's code calls " + what);
 }
 
 std::terminate_handler earlier_terminate;
@@ -302,21 +297,3 @@ struct ForTerminate {
 
 }  // namespace
 }  // namespace simulator
-
-// To these the linker sends a library's calls: simulator.LINK_FLAGS.
-#ifdef __linux__
-#define SIMULATOR_ENDS(name)                                              \
-    extern "C" SIMULATOR_EXPORT void __wrap_##name(int status) {          \
-        simulator::instead_of_end(simulator::text(#name "(%d)", status)); \
-        name(status);                                                     \
-    }
-SIMULATOR_ENDS(exit)
-SIMULATOR_ENDS(_exit)
-SIMULATOR_ENDS(_Exit)
-SIMULATOR_ENDS(quick_exit)
-#undef SIMULATOR_ENDS
-extern "C" SIMULATOR_EXPORT void __wrap_abort() {
-    simulator::instead_of_end("abort()");
-    abort();
-}
-#endif

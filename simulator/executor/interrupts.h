@@ -263,6 +263,7 @@ struct AtLoad {
                 guarded.unlock();
                 pool = new Pool;
                 interrupts = new Interrupts;
+                host_call = {};  // what its code does ends it, and leaves no second notebook
             });
     }
 } at_load;

@@ -75,7 +75,9 @@ CALLS = {
     "kernel.recursion_of_two[64, 256](ints)": "recursion: a function calls itself, directly or by",
     "kernel.division[1, 1](ints)": "integer division by zero",
     "kernel.large_local[1, 1](x, 3)": "stack overflow: the local variables take more than a thread",
-    "kernel.kernel_exits[1, 1](3)": r"calls exit\(3\)",
+    "kernel.kernel_exits[1, 1](3)": r"thread \(0, 0, 0\): it calls exit\(3\)\n"
+    rf"at .*\.cu:{line_of('{ exit(status); }', 0)}",
+    "kernel.kernel_raises[1, 1](15)": r"it calls raise\(15\) \(Terminated\)\nat ",
     "kernel.host_store(x, 10**6)": "the host's code: .*\n.*: it writes index 1000000 of x",
     "kernel.host_store(x, 1001)": "the host's code: .*\n.*it writes index 1001 of x",
     "kernel.host_null()": r"the host's code: illegal memory access at address 0x8.*\n.*\.cu:",
@@ -90,8 +92,18 @@ CALLS = {
     "kernel.host_array(4000)": f"the host's code: .* 0 bytes past the end of {of_128}",
     "kernel.host_frees_twice(64)": r"free\(\) of memory that .* has been freed before\n.*\.cu:\d+",
     "kernel.host_frees(x)": r"the host's code: free\(\) of memory that was not allocated so",
-    "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)",
-    "kernel.host_aborts()": r"the host's code: it calls abort\(\)",
+    "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)\n"
+    rf"at .*\.cu:{line_of('{ exit(status); }', 1)}",
+    "kernel.host_aborts()": r"the host's code: it calls abort\(\)\nat .*\.cu:\d+",
+    **{
+        f"kernel.host_raises({number})": rf"it calls raise\({number}\) \(.+\)\n"
+        rf"at .*\.cu:({line_of('raise(signal);', 1)}|{line_of('host_raises')})"
+        for number in (1, 2, 6, 9, 10, 11, 15, 19)
+    },
+    "kernel.host_kills(15)": r"it calls kill\(getpid\(\), 15\) \(Terminated\)\nat ",
+    "kernel.host_kills_all(15)": r"it calls kill\(0, 15\) \(Terminated\)\nat ",
+    "kernel.host_kills_thread(12)": r"it calls pthread_kill\(thread, 12\) .*\nat ",
+    "kernel.host_ends_thread()": r"it calls pthread_exit\(\)\nat ",
     "kernel.host_throws()": "an exception that nobody catches: thrown by the host",
 }
 
@@ -184,6 +196,15 @@ def test_a_small_shared_array_has_guards_too(tmp_path):
     for threads in (33, 256):
         with pytest.raises(RuntimeError, match=r"kernel small.*illegal memory access"):
             kernel.small[1, threads](torch.ones(256))
+
+
+def test_signals_that_end_nothing_and_forks_are_what_they_were(kernel):
+    """A handler of the host's own, one that nobody waits for, and a child, which ends."""
+    assert kernel.host_handles(10) == 2
+    assert kernel.host_handles(2) == 4
+    assert kernel.host_kills(0) == kernel.host_kills(17) == 0
+    assert kernel.host_forks(0, 3) == 3 << 8
+    assert kernel.host_forks(15, 0) == 15
 
 
 def test_memory_of_the_host_is_what_it_was(kernel):

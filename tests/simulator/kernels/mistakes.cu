@@ -1,6 +1,10 @@
 // What a beginner does to memory, and what a host's function does to its process.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -74,6 +78,7 @@ __global__ void large_local(float* x, int n) {
     x[0] = a[n];
 }
 __global__ void kernel_exits(int status) { exit(status); }
+__global__ void kernel_raises(int signal) { raise(signal); }
 
 static int host_deeper(volatile int* n) {
     int local[64];
@@ -112,6 +117,30 @@ extern "C" void host_frees_twice(int n) {
 extern "C" void host_frees(float* x) { free(x); }
 extern "C" void host_exits(int status) { exit(status); }
 extern "C" void host_aborts() { abort(); }
+extern "C" void host_raises(int signal) { raise(signal); }
+extern "C" int host_kills(int signal) { return kill(getpid(), signal); }
+extern "C" int host_kills_all(int signal) { return kill(0, signal); }
+extern "C" int host_kills_thread(int signal) { return pthread_kill(pthread_self(), signal); }
+extern "C" void host_ends_thread() { pthread_exit(nullptr); }
+static int handled = 0;
+extern "C" int host_handles(int signal) {
+    struct sigaction own = {}, earlier;
+    own.sa_handler = [](int) { handled++; };
+    sigaction(signal, &own, &earlier);
+    raise(signal);
+    kill(getpid(), signal);
+    sigaction(signal, &earlier, nullptr);
+    return handled;
+}
+extern "C" int host_forks(int signal, int status) {
+    if (!fork()) {
+        if (signal) raise(signal);
+        _exit(status);
+    }
+    int how;
+    wait(&how);
+    return how;
+}
 extern "C" void host_throws() { throw std::runtime_error("thrown by the host"); }
 extern "C" int host_allocates(float* x) {
     static float* kept = nullptr;  // from call to call
