@@ -167,15 +167,18 @@ class Kernel:
             self._formulas.register(opened_build)
             return opened_build
 
-    def instrumented(self, trace: bool = False) -> OpenBuild:
+    def instrumented(self, trace: bool = False, flags: tuple[str, ...] = ()) -> OpenBuild:
         """The newest build of the same files for `lab.check`: on the CPU, telling every access.
 
-        trace: and every line, for `lab.trace`.
+        trace: and every line, for `lab.trace`. flags: of the compiler's, besides its own.
 
         Raises:
             CompileError: they do not compile.
         """
-        recipe = replace(self.recipe, target="cpu", debug=False, check=True, trace=trace)
+        flags = (*self.recipe.flags, *flags)
+        recipe = replace(
+            self.recipe, target="cpu", debug=False, check=True, trace=trace, flags=flags
+        )
         with self._lock:
             known = self._instrumented
             if known is None or known[0] != recipe or not known[1].are_current():
@@ -606,7 +609,9 @@ _joining: list[Callable[[Kernel], None]] = []  # what `instrumented` does with a
 
 
 @contextlib.contextmanager
-def instrumented(opened: Callable[[OpenBuild], None], trace: bool = False) -> Iterator[None]:
+def instrumented(
+    opened: Callable[[OpenBuild], None], trace: bool = False, flags: tuple[str, ...] = ()
+) -> Iterator[None]:
     """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
     are those of kernels that are loaded meanwhile.
 
@@ -614,7 +619,7 @@ def instrumented(opened: Callable[[OpenBuild], None], trace: bool = False) -> It
     """
 
     def of(kernel: Kernel) -> OpenBuild:
-        build = kernel.instrumented(trace)
+        build = kernel.instrumented(trace, flags)
         opened(build)
         return build
 

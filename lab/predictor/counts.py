@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jitload
@@ -18,6 +20,7 @@ from lab.predictor import machine_code
 SECTOR, WARP = 32, 32
 COUNTED = ("requests", "asked", "sectors", "lines", "passes", "smooth")
 COUNTED += ("earlier", "first", "written", "pairs", "to_warp", "touched", "pieces")
+COUNTS_STRETCHES = ("-fsanitize-coverage=trace-pc",)
 UNTRUSTED = {"timeout", "deadlock", "out of bounds", "raised", "freed memory"}
 
 
@@ -127,12 +130,30 @@ def counts(
     if again:
         report = run(False)
     functions = [] if compile is False else _gpu_builds(report, compile is True)
+    ended = UNTRUSTED & {*report.findings["kind"]}
     launches = [_launch(it, report) for it in report._data["launches"]]
     for launch, it in zip(launches, report._data["launches"], strict=True):
         _add_code(launch, it, functions)
+    if any(launch.code and launch.code.uncounted for launch in launches):
+        counting = partial(jitload.instrumented, flags=COUNTS_STRETCHES)
+        counted = checked(
+            what, call, counting, seconds=seconds, processors=processors, skips=skips and not again
+        )
+        for launch, it in zip(launches, counted._data["launches"], strict=True):
+            _add_code(launch, it, functions, _runs_of_lines(it, counted))
+        ended |= UNTRUSTED & {*counted.findings["kind"]}
     waits = [(it["made"], it["over"]) for it in report._data["host_waits"]]
-    ended = sorted(UNTRUSTED & {*report.findings["kind"]})
-    return Counts(launches, report, _floor(launches, report), waits, ended)
+    return Counts(launches, report, _floor(launches, report), waits, sorted(ended))
+
+
+def _runs_of_lines(it: dict[str, Any], report: Report) -> dict[tuple[str, int], float]:
+    """How often warps of a whole launch have executed each line."""
+    factor = it["blocks"] / max(it["recorded"], 1)
+    runs: dict[tuple[str, int], float] = defaultdict(float)
+    for each in it["ran"]:
+        line = report._places.at(each["library"], each["offset"], "")
+        runs[line] = max(runs[line], factor * each["runs"])
+    return dict(runs)
 
 
 def _floor(launches: list[Launch], report: Report) -> int:
@@ -219,7 +240,13 @@ def _gpu_builds(report: Report, compile: bool) -> list[jitload.Build]:
     return [build for build in builds if build]
 
 
-def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -> None:
+def _add_code(
+    launch: Launch,
+    it: dict[str, Any],
+    builds: list[jitload.Build],
+    ran: dict[tuple[str, int], float] | None = None,
+) -> None:
+    """ran: how often warps have executed each line, if that was counted."""
     found = _function(launch, builds)
     if not found:
         launch.notes.append("no machine code")
@@ -230,7 +257,7 @@ def _add_code(launch: Launch, it: dict[str, Any], builds: list[jitload.Build]) -
     for access in launch.accesses:
         before = requests.get(access.key, (0.0, access.size))
         requests[access.key] = before[0] + access.requests, min(before[1], access.size)
-    machine_code.count(launch.code, requests, launch.warps, launch.shuffles, launch.barriers)
+    machine_code.count(launch.code, requests, launch.warps, launch.shuffles, launch.barriers, ran)
     if use:
         launch.registers, launch.stack = use.registers, use.stack
         launch.shared = it["shared"] + use.shared

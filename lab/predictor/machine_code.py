@@ -1,7 +1,8 @@
 """What a kernel's machine code does: how often each stretch of it runs, and what it asks of a GPU.
 
 A stretch (basic block) of the code that reads or writes memory has run as often as the checker has
-counted requests at its line; one without memory, as often as its neighbours in the same loop.
+counted requests at its line; one without memory, as often as its neighbours in the same loop. Of a
+loop without any, the checker counts in a second run how often its lines are executed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Key = tuple[str, int, str, str]  # file, line, access, memory: of a request
+
+# A loop's counter, by which nvcc's unrolled copies of its body count on.
+_COUNTS_ON = re.compile(r"^(?:VIADD|U?IADD3) (U?R\d+), \1(?:\.reuse)?, (-?)0x([0-9a-f]+)\b")
+_MOST_COPIES = 32
 
 _REGISTER = re.compile(r"\b(U?R|U?P)(\d+)\b")
 _TARGET = re.compile(r"\bBRA(?:\.\w+)*\b.*`\(([.$\w]+)\)")
@@ -65,14 +70,31 @@ class Stretch:
     known: bool = False
     is_loop: bool = False  # it branches back to its own beginning
     is_rare: bool = False  # the slow path of a division or a root
+    lines: list[tuple[str, int]] = field(default_factory=list)  # the user's, of each instruction
+
+    @property
+    def copies(self) -> int:
+        """How many rounds of its loop in the source one of its own stands for."""
+        for it in self.instructions:
+            if match := _COUNTS_ON.match(it.text):
+                step = int(match[3], 16)
+                step = min(step, (1 << 32) - step)
+                if step <= _MOST_COPIES and step.bit_count() == 1:
+                    return step
+        return 1
 
 
 @dataclass
 class Code:
-    """A kernel's machine code. unknown: the part of its runs that nothing has counted."""
+    """A kernel's machine code.
+
+    unknown: the part of its instructions whose runs nothing has counted.
+    uncounted: whether these include loops of the user's.
+    """
 
     stretches: list[Stretch]
     unknown: float = 0.0
+    uncounted: bool = False
 
     @property
     def is_asynchronous(self) -> bool:
@@ -153,8 +175,10 @@ def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
         opcode = it.text.split(" ", 1)[1] if it.text.startswith("@") else it.text
         opcode = opcode.partition(" ")[0].partition(".")[0]
         key = None
-        if opcode in _MEMORY and (place := it.place(users_file)):
-            key = (place.file, place.line, *_MEMORY[opcode])
+        if place := it.place(users_file):
+            stretches[-1].lines.append((place.file, place.line))
+            if opcode in _MEMORY:
+                key = (place.file, place.line, *_MEMORY[opcode])
         stretches[-1].instructions.append(_parsed(it.text, key))
         stretches[-1].is_rare |= of_library or opcode == "CALL"
         if match := _TARGET.search(it.text):
@@ -178,11 +202,13 @@ def count(
     warps: float,
     shuffles: float,
     barriers: float,
+    ran: dict[tuple[str, int], float] | None = None,
 ) -> None:
     """How often each stretch has run.
 
     requests: of the launch at each line, and the bytes that a lane asks for in the source: the
         compiler may have joined neighbours into one.
+    ran: how often warps have executed each line, if that was counted.
     """
     found: dict[int, list[float]] = defaultdict(list)
     at: dict[Key, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -218,6 +244,8 @@ def count(
     for index, runs in weak.items():
         if index not in found:
             found[index] = runs
+    for index, runs in _runs_in_loops(code, warps, ran or {}).items():
+        found.setdefault(index, [runs])
     for index, stretch in enumerate(code.stretches):
         if index in found:
             stretch.runs, stretch.known = max(found[index]), True
@@ -228,6 +256,30 @@ def count(
             elif it.text.startswith("@") and it.key and _are_whole(it.key, known, at):
                 it.share = 0.0  # no lane's predicate has let it be executed
     _fill_in(code, warps)
+
+
+def _runs_in_loops(code: Code, warps: float, ran: dict[tuple[str, int], float]) -> dict[int, float]:
+    """How often each stretch in a loop has run, by how often its lines have."""
+    outer = {s.loops[:depth] for s in code.stretches for depth in range(len(s.loops))}
+    lines: dict[int, tuple[float, tuple[str, int]]] = {}
+    loops: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for index, stretch in enumerate(code.stretches):
+        known = sorted((ran[line], line) for line in stretch.lines if line in ran)
+        if known and stretch.loops and not stretch.is_rare:
+            # Instructions of an inner loop may have been moved to one around it.
+            lines[index] = known[len(known) // 2 if stretch.loops in outer else -1]
+            loops[stretch.loops].append(index)
+    unrolled: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for inside in loops.values():  # loops of one line are copies of a loop in the source
+        longest = max(inside, key=lambda index: lines[index][0])
+        copies = max(code.stretches[index].copies for index in inside)
+        unrolled[lines[longest][1]][longest] = copies
+    found = {}
+    for line, places in unrolled.items():
+        for longest, runs in _shared_out(ran[line], places, code, warps).items():
+            for index in loops[code.stretches[longest].loops]:
+                found[index] = runs * lines[index][0] / ran[line]
+    return found
 
 
 def _are_whole(key: Key, known: dict[Key, float], at: dict[Key, dict[int, int]]) -> bool:
@@ -277,4 +329,5 @@ def _fill_in(code: Code, warps: float) -> None:
             stretch.runs = warps
         if (stretch.loops and depth < len(stretch.loops)) or (stretch.loops and not peers):
             unknown += len(stretch.instructions)
+            code.uncounted |= bool(stretch.lines)
     code.unknown = unknown / max(total, 1)

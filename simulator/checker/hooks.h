@@ -61,6 +61,9 @@ SIMULATOR_HOOK void __tsan_write_range(void* address, size_t bytes) {
         reinterpret_cast<uintptr_t>(address), bytes, SIMULATOR_CALLED_FROM);
 }
 
+// Before each stretch of code that was compiled with -fsanitize-coverage=trace-pc.
+SIMULATOR_HOOK void __sanitizer_cov_trace_pc() { recorder.ran(SIMULATOR_CALLED_FROM); }
+
 SIMULATOR_HOOK void __tsan_init() {}
 SIMULATOR_HOOK void __tsan_func_entry(void*) {}
 SIMULATOR_HOOK void __tsan_func_exit() {}

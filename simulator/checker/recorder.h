@@ -22,6 +22,7 @@
 #include "reuse.h"
 #include "sampling.h"
 #include "streams.h"
+#include "stretches.h"
 #include "trace.h"
 #include "undefined.h"
 
@@ -43,6 +44,7 @@ struct LaunchRecord {
     uint64_t barriers = 0, shuffles = 0;
     std::map<std::string, uint64_t> products = {};
     std::string full_name = {};  // with its template arguments, where they are known
+    std::map<uintptr_t, uint64_t> ran = {};  // of Stretches
 };
 
 // Where threads of a block stood when the time for the check was over.
@@ -313,6 +315,11 @@ class Recorder final : public Watcher {
         if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
     }
 
+    // The running thread begins a stretch of its code.
+    void ran(uintptr_t at) {
+        if (mode == Mode::Full) stretches.ran(block->rank, at);
+    }
+
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
     // The running thread has gone on to a loop's next round, past a barrier.
@@ -327,6 +334,7 @@ class Recorder final : public Watcher {
     Asynchronous asynchronous;
     Undefined undefined;
     Reuses reuses;
+    Stretches stretches;
     Beyond beyond[max_threads / warp_size];
     unsigned counted_warp = 0;  // whose requests are accounted
 

@@ -129,6 +129,12 @@ class Report {
             return "\"types\": " + quoted(it.first) +
                    text(", \"operations\": %llu", (unsigned long long)it.second);
         });
+        out += section("ran", launch.ran, [](const auto& it) {
+            const Library library = library_of(reinterpret_cast<const void*>(it.first));
+            return "\"library\": " + quoted(library.path) +
+                   text(", \"offset\": %zu, \"runs\": %llu", it.first - library.base,
+                        (unsigned long long)it.second);
+        });
         out += section("reuse", recorder.reuses.counts[index], [](const auto& pair) {
             const Reuse& it = pair.second;
             std::string out = text(

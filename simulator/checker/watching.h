@@ -82,6 +82,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     sample.begin(blocks, launch.grid.x, threads.size(), most_threads, skips_blocks);
     accesses = 0;
     reuses.begin_launch(first);
+    stretches.begin_launch();
     const auto known = kernels.find(
         {library_of(launch.function).path,
          reinterpret_cast<uintptr_t>(launch.function) - library_of(launch.function).base});
@@ -237,9 +238,11 @@ bool Recorder::end_block(const Error* error) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
         if (!error && !is_cooperative) look_at_unset_reads(true);
         is_told = asynchronous.end_block(error);
+        stretches.end_block(order_of_threads.size());
+        launches.back().ran = stretches.of_launch();
     }
     mode = Mode::Off;
-    if (launches.back().recorded == 1 && !is_cooperative) sample.learn(accesses);
+    if (launches.back().recorded == 1 && !is_cooperative) sample.learn(accesses + stretches.calls);
     launches.back().ended += !is_dropped() && !time_limit.is_over;
     if (!error || stopped) return true;
     if (is_told) return false;

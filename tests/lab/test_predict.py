@@ -450,6 +450,63 @@ def test_lines_that_did_not_run_are_not_executed():
     assert unknown.stretches[1].runs, "line 3 may be what the machine code calls line 2"
 
 
+LOOPS = """
+__global__ void hashes(int* y, int rounds) {
+    unsigned h = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int r = 0; r < rounds; ++r) h = (h ^ h >> 16) * 0x85ebca6bu;
+    y[blockIdx.x * blockDim.x + threadIdx.x] = h;
+}
+__global__ void escapes(int* y, int most) {  // a lane leaves the loop when its number is reached
+    const int lane = threadIdx.x & 31;
+    float a = 0;
+    int k = 0;
+    while (a < lane && k < most) {
+        a = a * 0.5f + 0.5f * a + 1;
+        k++;
+    }
+    y[blockIdx.x * blockDim.x + threadIdx.x] = k;
+}
+__global__ void roots(const float* x, float* y, int rounds) {
+    __shared__ float s[256];
+    s[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+    __syncthreads();
+    float sum = 0;
+    for (int j = 0; j < 64; j++) {
+        const float a = s[(threadIdx.x + j) & 255];
+        float r = 1;
+        for (int k = 0; k < rounds; k++) r = 0.5f * (r + a / r);
+        sum += r;
+    }
+    y[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+"""
+
+
+@needs_nvcc
+def test_loops_without_accesses_are_counted(tmp_path):
+    (tmp_path / "loops.cu").write_text(LOOPS)
+    loops = jitload.load(tmp_path / "loops.cu", target="cpu")
+    numbers, x = torch.zeros(1 << 14, dtype=torch.int32), torch.rand(1 << 14)
+
+    def rounds(call) -> float:
+        """Of the innermost loop in the source, by a warp: copies in the machine code count."""
+        (launch,) = lab.predict(call).counts.launches
+        loops: dict = {}
+        for it in launch.code.stretches:
+            if it.loops:
+                loops.setdefault(it.loops, []).append(it)
+        deepest = max(len(it) for it in loops)
+        found = [them for loop, them in loops.items() if len(loop) == deepest]
+        return sum(max(s.copies for s in them) * max(s.runs for s in them) for them in found) / (
+            launch.warps
+        )
+
+    # Of 16 rounds at once, 4 and 1; of eight and four more nvcc makes no loop.
+    assert rounds(lambda: loops.hashes[64, 256](numbers, 203)) == pytest.approx(203, abs=12)
+    assert rounds(lambda: loops.escapes[64, 256](numbers, 100)) == pytest.approx(31, abs=1)
+    assert rounds(lambda: loops.roots[64, 256](x, x, 9)) == pytest.approx(64 * 9, rel=0.05)
+
+
 def test_a_load_that_no_predicate_lets_run_is_not_waited_for():
     found = [
         machine_code._parsed("LDG.E R2, desc[UR4][R4.64]", None),
