@@ -172,6 +172,7 @@ _LATER = {  # and these, which a warm load does without
     "ProgramLine": "jitloader.programs",
     "has_main": "jitloader.programs",
     "blank": "simulator.scan",
+    "declared": "simulator.scan",
     "closing": "simulator.scan",
     "without_comments": "simulator.scan",
     "load_inline": "jitloader.inline",

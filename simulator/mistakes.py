@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from simulator.scan import closing
+from simulator.scan import Declared, closing, declared
 
 Mistake = tuple[int, str, str]
 
-_INITIALIZED = re.compile(r"\b__shared__\b[^;{}=]*?\w(?:\s*\[[^][]*\])*\s*(?P<sign>=(?!=))")
 _KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(?P<name>(?!__)\w+)\s*\(")
 _OTHERWISE = re.compile(r"\b(\w+)\s*=|\bdefine\s+(\w+)\b")
 _CALL = re.compile(r"\b(\w+)\b\s*(?:<[\w\s,:*]*>\s*)?(?=\()")
-_SHARED = re.compile(
-    r"\b__shared__\b(?P<between>[^;{}()=]*?)\b(?P<type>double|float4|float2|float|(?:unsigned\s+)?"
-    r"(?:long\s+long|long|int|short|char)|half|__half|int64_t|u?int32_t|u?int8_t|bool)\s+"
-    r"(?P<name>\w+)\s*(?P<extents>(?:\[[\w\s+*-]*\])+)\s*;"
+_NUMBERS = re.compile(
+    r"(?:alignas\s*\([^()]*\)\s*)?(?:(?:volatile|const|static)\s+)*"
+    r"(?P<type>double|float4|float2|float|(?:unsigned\s+)?(?:long\s+long|long|int|short|char)"
+    r"|half|__half|int64_t|u?int32_t|u?int8_t|bool)"
 )
 _BYTES = {"double": 8, "float4": 16, "float2": 8, "half": 2, "__half": 2, "int64_t": 8, "bool": 1}
 _BYTES |= {"long": 8, "short": 2, "char": 1, "int8_t": 1, "uint8_t": 1}
@@ -30,28 +29,29 @@ def mistakes(code: str, plain: str) -> Iterator[Mistake]:
     """Of blanked code. plain: that with spaces for directives, too."""
     yield from _unclosed(code, plain)
     yield from _called(code)
-    yield from _too_large(code)
-    for match in _INITIALIZED.finditer(code):
-        yield (
-            match.start("sign"),
-            "a __shared__ array or variable takes no initial value",
-            "Its threads write it: if (threadIdx.x == 0) total = 0; and then __syncthreads().",
-        )
+    for it in declared(code, "__shared__"):
+        yield from _too_large(code, it)
+        if it.value_at is not None and code[it.value_at] == "=":
+            yield (
+                it.value_at,
+                "a __shared__ array or variable takes no initial value",
+                "Its threads write it: if (threadIdx.x == 0) total = 0; and then __syncthreads().",
+            )
 
 
-def _too_large(code: str) -> Iterator[Mistake]:
+def _too_large(code: str, it: Declared) -> Iterator[Mistake]:
     """A __shared__ array that is larger than a block may have, as far as its extents are numbers or
     constants that the text defines once."""
-    for match in _SHARED.finditer(code):
-        if re.search(r"\bextern\b", code[max(0, match.start() - 40) : match.start()] + match[1]):
-            continue
-        size = _BYTES.get(match["type"].split()[-1], 4)
-        for extent in re.findall(r"\[([^][]*)\]", match["extents"]):
+    begins = max(code.rfind(end, 0, it.name_at) for end in ";{}")
+    is_extern = re.search(r"\bextern\b", code[begins + 1 : it.name_at])
+    if it.extents and not is_extern and (of := _NUMBERS.fullmatch(it.type)):
+        size = _BYTES.get(of["type"].split()[-1], 4)
+        for extent in it.extents:
             size *= _number(code, extent) or 0
         if size > MOST_SHARED:
             yield (
-                match.start("name"),
-                f"{match['name']} takes {size:,} bytes of __shared__ memory, and a block may have"
+                it.name_at,
+                f"{it.name} takes {size:,} bytes of __shared__ memory, and a block may have"
                 f" {MOST_SHARED:,}",
                 "Make it smaller; or extern __shared__, whose bytes a launch gives, up to 227 KiB"
                 " after cudaFuncSetAttribute.",

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
 
 # What is not code: a comment, a raw string, a string, a character, a continued line. Beside them a
 # number with digit separators, which open no character. All begin with one of a few characters, so
@@ -53,6 +55,64 @@ def closing(code: str, opening: int) -> int | None:
         if depth == 0:
             return bracket.end()
     return None
+
+
+class Declared(NamedTuple):
+    """A variable of a declaration: type name[extent]... = value. name_at, value_at: offsets."""
+
+    type: str
+    name: str
+    name_at: int
+    extents: list[str]
+    value_at: int | None
+
+
+_PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_VARIABLE = re.compile(r"(\w+)\s*((?:\[[^;]*\]\s*)?)$")
+
+
+def declared(code: str, qualifier: str) -> Iterator[Declared]:
+    """The variables of blanked code that are declared behind a word as __shared__, in order."""
+    for word in re.finditer(rf"\b{qualifier}\b", code):
+        type_ = None
+        for begin, value, end in _declarators(code, word.end()):
+            said = _VARIABLE.search(code[begin : end if value is None else value])
+            if not said:
+                break
+            if type_ is None:
+                type_ = code[begin : begin + said.start()].strip()
+            extents = re.findall(r"\[([^][]*)\]", said[2])
+            yield Declared(type_, said[1], begin + said.start(), extents, value)
+
+
+def _declarators(code: str, begin: int) -> list[tuple[int, int | None, int]]:
+    """Where each of a declaration begins, where its value does, and where it ends; none where that
+    is no declaration."""
+    found: list[tuple[int, int | None, int]] = []
+    open_: list[str] = []
+    value = None
+    for at in range(begin, len(code)):
+        letter = code[at]
+        if open_ and letter == open_[-1]:
+            open_.pop()
+        elif letter in "([{" or (letter == "<" and value is None and open_ in ([], [">"])):
+            is_type = re.search(r"\b(?:struct|union|class)\b[\w\s]*$", code[begin:at])
+            if letter == "{" and not open_ and value is None and not is_type:
+                value = at
+            open_.append(_PAIRS[letter])
+        elif open_:
+            if letter in ")]}" or (letter == ";" and open_[-1] == ">"):
+                return []
+        elif letter == "=" and value is None:
+            value = at
+        elif letter in ",;":
+            found.append((begin, value, at))
+            begin, value = at + 1, None
+            if letter == ";":
+                return found
+        elif letter in ")]}":
+            return []
+    return []
 
 
 class Lines:

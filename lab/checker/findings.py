@@ -88,6 +88,7 @@ HINTS = {
     "register in use": "Wait with wgmma.wait_group or tcgen05.wait::ld before registers are used.",
     "missing wgmma fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
+    "host copy": "The work is the kernels': leave in the device's memory what they need",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
     " with cudaMallocManaged.",
     "host crash": "It is the program's own code, not a kernel: what its launches did until then is"
@@ -458,7 +459,7 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return f"{result} depends on {it['message']}, which has no value when it is read"
         case "uninitialised" if it["message"] and tensor:
             return f"{it['message']}: {_where(row)}, which was never written"
-        case "host access":
+        case "host access" | "host copy":
             return f"{it['message']} {_where(row)}, which is the device's memory"
         case "unsynchronised":
             does, work = it["message"].split("|")

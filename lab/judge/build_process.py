@@ -52,11 +52,13 @@ def build(source: str, target: str = "cpu") -> dict:
 def checked(source: str, entry: str, calls: str, task: str, asked: str) -> dict:
     """What lab.check finds in each call but the last, which is predicted; and what an audit finds.
 
-    asked: {"seed", "dtype", "op"}, as JSON.
+    The prediction comes first: what it counts is what the process's first call does, and that has
+    been right in another process. asked: {"seed", "dtype", "op"}, as JSON.
     """
     launch = getattr(jitload.load(Path(source), target="cpu"), entry)
     findings, traffic = [], []
     *small, large = torch.load(calls, weights_only=True)
+    time = predicted(launch, large)
     for call in small:
         sizes, outputs = call["sizes"], _outputs(call)
         try:
@@ -74,11 +76,9 @@ def checked(source: str, entry: str, calls: str, task: str, asked: str) -> dict:
         traffic.append(
             {"sizes": sizes, "fetched": report.bytes_fetched, "moved": report.bytes_moved}
         )
-    said = {"findings": findings, "traffic": traffic, "notes": [], "predicted": None}
+    said = {"findings": findings, "traffic": traffic, "notes": [], "predicted": time}
     if not findings:
         said |= audited(launch, Path(source), Task.of(task), json.loads(asked))
-    if not said["findings"]:
-        said["predicted"] = predicted(launch, large)
     return said
 
 
@@ -135,7 +135,7 @@ def predicted(launch: Callable, call: dict) -> dict | None:
     """How long a call would take on a GPU; None where the model cannot say."""
     try:
         it = predict(launch, *call["inputs"], *_outputs(call), *call["sizes"], compile=None)
-    except Exception:  # of the checker: the call has run before
+    except Exception:  # of the checker: in another process the call has run
         return None
     found = {"gpu": it.gpu.name, "seconds": it.seconds, "lower": it.lower, "upper": it.upper}
     return found | {"certain": it.certain}

@@ -60,7 +60,10 @@ _NAMES = {
         r"\b__attribute(?:__)?\b|\[\s*\[[^\]]*\bgnu\b|\b__declspec\b",
         "it may run code when loaded",
     ),
-    "clocks": (r"\bstd\s*::\s*chrono\b|%globaltimer|%clock", "it asks for the time"),
+    "clocks": (
+        r"\bstd\s*::\s*chrono\b|\b__(?:builtin_)?nvvm_\w+|\b__builtin_readcyclecounter\b",
+        "it asks for the time",
+    ),
     "streams": (
         r"\bcudaEvent\w*|\bcudaStreamCreate\w*|\bcudaLaunchHostFunc\b|\bcudaStreamAddCallback\b"
         r"|\bcudaStreamPerThread\b|\bcudaStreamLegacy\b|\bcudaGraph\w*"
@@ -102,8 +105,14 @@ _NAMES = {
         r"|\baoti_torch(?!_get_current_cuda_stream\b)\w+",
         "a submission is CUDA C++ alone; an op of it has tensors, and no other ops",
     ),
+    "registration": (
+        r"(?:STABLE_)?TORCH_LIBRARY\w*(?!\w*\s*\(\s*TORCH_EXTENSION_NAME\s*,)"
+        r"|^\s*#\s*(?:define|undef)\s+\w*TORCH_\w+",
+        "it registers ops for a library that is not its own",
+    ),
     "names": (
-        r"%:|<:(?!:)|\?\?[=/'()!<>-]|\bnamespace\s+(?:at|c10|caffe2|std|torch)\b",
+        r"%:|<:(?!:)|\?\?[=/'()!<>-]|\b(?:namespace|struct|class|union)\s+(?:at|c10|caffe2|std|torch)\b"
+        r"|\b(?:c10|caffe2|torch)\s*\{",
         "it writes, or defines, names that are not its own",
     ),
     "state": (r"\b(?:thread_local|__thread)\b", "kept from call to call"),
@@ -116,15 +125,15 @@ _NAMES = {
         "it changes how the process computes",
     ),
     "directives": (
-        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak)|embed|import|line\b|\d)|\.incbin"
-        r"|\b_Pragma\b",
-        "it reads or loads something, or names other lines than its own",
+        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak|GCC\s+dependency|clang\s+section)"
+        r"|embed|import|line\b|\d)|\.incbin|\b_Pragma\b",
+        "it reads, loads or places something, or names other lines than its own",
     ),
 }
 # The rule "PyTorch" for an op that takes at::Tensor: these names call no op.
 WITH_TENSORS = (
     r"\bPy[A-Z_]\w+|\bpybind11\b|\btorch_call_\w+|\baoti_torch\w+|\b(?:at|c10|torch)\s*::\s*(?!(?:"
-    r"Tensor|TensorBase|TensorOptions|Library|Half|BFloat16|ScalarType|DeviceType|Device|k[A-Z]\w*"
+    r"Tensor|TensorBase|TensorOptions|Half|BFloat16|ScalarType|DeviceType|Device|k[A-Z]\w*"
     r"|ArrayRef|IntArrayRef|optional|nullopt|MemoryFormat|RestrictPtrTraits|PackedTensorAccessor\w*"
     r"|acc_type|opmath_type|empty|empty_like|device_of|DeviceGuard|OptionalDeviceGuard"
     r"|headeronly\s*::\s*ScalarType|cuda\s*::\s*(?:getCurrentCUDAStream|CUDAStream|CUDAGuard"
@@ -159,6 +168,7 @@ _X86 = re.compile(
     r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|j\w+|push|pop|lea)\b|\$(?:0x)?\d+"
     r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
 )
+_CLOCK = re.compile(r"%(?:globaltimer|clock)\w*")
 # And PTX looks so: mov.u32, @p bra, .reg .pred p; what goes on in another line has operands first.
 _PTX = re.compile(
     r"(?:[\w$]+:(?!:)\s*)?(?:@\s*!?\s*[%\w\[\]]+\s+)?(?:\.(?:reg|pragma)\b[^:]*"
@@ -193,7 +203,7 @@ def source(text: str) -> list[dict]:
     for pattern, kind, why in _RULES:
         if tensors and kind == "PyTorch":
             pattern, why = WITH_TENSORS
-        whole = code if kind in ("clocks", "directives", "memory of the process") else blank
+        whole = code if kind in ("directives", "memory of the process") else blank
         for hit in re.finditer(pattern, whole, re.M):
             if not _is_own(hit[0], blank):
                 found.append(finding(kind, hit.start(), f"{hit[0].strip()}: {why}"))
@@ -201,6 +211,7 @@ def source(text: str) -> list[dict]:
         known = hit[1] is not None and (
             HEADERS.match(hit[1]) or (tensors and _HEADERS_OF_TENSORS.match(hit[1]))
         )
+        known = known and ".." not in hit[1]
         if not known:
             what = hit[1] if hit[1] is not None else hit[2].strip()
             more = "; torch/library.h has what an op needs" if "torch/" in what else ""
@@ -286,6 +297,8 @@ def _assembly(code: str, blank: str, hit: re.Match) -> str:
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
     if x86 := _X86.search(text):
         return f"assembly for the host: {x86[0]}"
+    if clock := _CLOCK.search(text):
+        return f"assembly for the time: {clock[0]}"
     for said in re.split(r"[;\n]", text):
         if not _PTX.fullmatch(said := said.strip(" \t{}")):
             return f"assembly for the host: {said[:40]}"

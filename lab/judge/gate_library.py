@@ -11,24 +11,17 @@ import subprocess
 from pathlib import Path
 
 import jitload
-from lab.judge.gate import CALLS, WITH_TENSORS, is_op, takes_tensors
+from lab.judge.gate import WITH_TENSORS, is_op, takes_tensors
 
-# C++'s and PyTorch's own headers wait by system calls, tell the time, and end a process by abort().
-_OF_THE_SYSTEM = [
-    name
-    for called, named, _ in CALLS.values()
-    for name in f"{called} {named}".split()
-    if name not in ("syscall", "time", "abort")
-]
 # What an op has no use for. PyTorch's headers bring in much of the C++ library, so that what it
 # needs of that cannot be listed; but PyTorch's own ops are none of it, nor files and threads.
 _NOT_OF_OPS = re.compile(
     r"^((aoti_)?torch_(call_\w+|\w*(aten_|cpu_|dispatcher|cuda_(?!stream)|get_current_\w*handle)\w*)"
-    r"|Py[A-Z_]\w*|(at|c10|torch)::.*|(std|__gnu_cxx)::.*(\bthread|fstream|filebuf|chrono|filesystem"
-    r"|random_device|set_(terminate|unexpected|new_handler))\b.*"
-    rf"|(__wrap_)?({'|'.join(_OF_THE_SYSTEM)}|pipe))$"
+    r"|(at|c10|torch)::.*|(std|__gnu_cxx)::.*(\bthread|fstream|filebuf|chrono|filesystem"
+    r"|random_device|set_(terminate|unexpected|new_handler))\b.*)$"
 )
-# But of C's functions those that it needs, besides kernels', can: errors' texts, locks, exceptions.
+# But of C's functions those that it needs, besides kernels', can: errors' texts, locks, exceptions,
+# and what PyTorch's headers wait and end by.
 _C_OF_OPS = re.compile(
     r"^(str(len|n?cmp|r?chr|str|to[a-z]+)|mem\w+|v?snprintf|localtime(_r)?|time|syscall|abort|bcmp"
     r"|__v?snprintf_chk|__libc_single_threaded|__errno_location|__tls_get_addr|__assert_fail"
@@ -40,7 +33,8 @@ _IMPORTS = re.compile(
     r"^(simulator(::|_).*|(__)?cuda[A-Z]\w+|cuTensorMap\w+|__gmon_start__"
     r"|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)"
     r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|__stack_chk_fail"
-    r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|printf|memcpy|memset|memmove|calloc)"
+    r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|calloc|mem(cpy|set|move)|putchar|puts)"
+    r"|__wrap_(__)?printf(_chk)?"
     r"|__(add|sub|mul|div|trunc|extend|float|fix)\w+[fi]\w*|__gxx_personality_v0|_Unwind_Resume"
     r"|std::__throw_\w+\(.*|std::terminate\(\)"
     r"|(f?abs|a?(sin|cos|tan)h?|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|r?hypot"
@@ -63,7 +57,7 @@ def library(path: Path, text: str) -> list[dict]:
     """Findings, as lab.judge.gate.source has them, of a library for the CPU."""
     op = is_op(text)
     found = asked(path, text)
-    sections = _said(["readelf", "-SW", str(path)])
+    sections = _sections(path)
     if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
         count = int(hit[1], 16) // 8
         if count > (2 if op else 1):  # g++'s own; one more registers an op
@@ -89,40 +83,39 @@ def _holds_one(number: re.Match) -> bool:
     return any(it in data for it in (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80"))
 
 
-# What a compiler, the simulator and PyTorch's headers keep.
+# What a compiler and the simulator keep, and PyTorch's headers, of which only an op has some.
 _OWN_STATE = re.compile(
-    r"(guard variable for )?(simulator|c10|at|torch)::|std::__ioinit$|\w*TORCH_LIBRARY\w*_init_"
-    r"|(blockIdx|threadIdx|blockDim|gridDim|warpSize)$|completed\.\d+$|DW\.ref\."
-    r"|_(DYNAMIC|GLOBAL_OFFSET_TABLE_|TLS_MODULE_BASE_|_TMC_END__|_dso_handle|_bss_start|edata|end)$"
+    r"(guard variable for )?simulator::|completed\.\d+$|DW\.ref\."
+    r"|(blockIdx|threadIdx|blockDim|gridDim|warpSize)$"
 )
-
-
-def _declared(text: str, qualifier: str) -> set[str]:
-    """Names of variables; one declaration may have several: __shared__ float a[8], b[8];"""
-    names = set()
-    for declaration in re.findall(rf"\b{qualifier}\b([^;]*);", text):
-        count = 1
-        while count:  # from the innermost brackets outwards
-            inner = r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)|<[^<>]*>"
-            declaration, count = re.subn(inner, " ", declaration)
-        for declarator in declaration.split(","):
-            if words := re.findall(r"\w+", declarator.partition("=")[0]):
-                names.add(words[-1])
-    return names
+_STATE_OF_OPS = re.compile(
+    r"(guard variable for )?(c10|at|torch)::|std::__ioinit$|\w*TORCH_LIBRARY\w*_init_"
+)
+# Sections that the loader writes to, and afterwards nobody.
+_RELOCATED = re.compile(r"\.(init_array|fini_array|ctors|dtors|data\.rel\.ro|dynamic|got(\.plt)?)$")
 
 
 def _kept(path: Path, text: str) -> list[str]:
     """Variables of a library that may be written, and are neither __constant__ nor __shared__."""
-    blank = jitload.blank(text)
-    constant, shared = (_declared(blank, it) for it in ("__constant__", "__shared__"))
+    blank, op = jitload.blank(text), is_op(text)
+    constant, shared = (
+        {it.name for it in jitload.declared(blank, kind)} for kind in ("__constant__", "__shared__")
+    )
+    sections = re.findall(r"\] (\S+) .* ([A-Z]+) +\d+ +\d+ +\d+$", _sections(path), re.M)
+    written = {name: flags for name, flags in sections if "W" in flags}
     found = []
     for line in _said(["objdump", "-tC", str(path)]).splitlines():
         symbol, _, rest = line.partition("\t")
-        if " d " in symbol or not (hit := re.search(r" \.(t?)(?:data|bss)$", symbol)):
+        section = symbol.rpartition(" ")[2]
+        if section not in written or _RELOCATED.match(section):
             continue
-        name = re.sub(r"^\w+\s+(\.hidden )?", "", rest)
-        declared = shared if hit[1] else constant  # the simulator gives each thread a block's own
-        if not _OWN_STATE.match(name) and name.rpartition("::")[2] not in declared:
+        size, name = re.match(r"(\w+)\s+(?:\.hidden )?(.*)", rest).groups()
+        if not int(size, 16):  # a place that the linker names
+            continue
+        # The simulator gives each thread a block's own.
+        declared = shared if "T" in written[section] else constant
+        own = _OWN_STATE.match(name) or (op and _STATE_OF_OPS.match(name))
+        if not own and name.rpartition("::")[2] not in declared:
             found.append(name)
     return found
 
@@ -175,6 +168,10 @@ def _undefined(path: Path) -> list[str]:
     lines = _said(["nm", "-DC", "--undefined-only", str(path)]).splitlines()
     names = (it.strip().partition(" ")[2].partition("@")[0].strip() for it in lines)
     return [it for it in names if it]
+
+
+def _sections(path: Path) -> str:
+    return _said(["readelf", "-SW", str(path)])
 
 
 def _of_library(kind: str, message: str) -> dict:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import secrets
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ from lab.judge.task import Task
 
 ENTRY = "launch"
 CASES = 24
+MORE = 80, 200  # between these so many small calls follow the cases
 SECONDS = 20.0  # of one call; of a build and of a check BUILDS
 BUILDS = 180.0
 MEMORY = 4 << 30  # bytes
@@ -257,11 +259,17 @@ class _Work:
             pipe = Pipe(process, self.memory)
             if pipe.line(time.monotonic() + BUILDS) != b"{}":
                 raise _Rejected([_finding("right", "crash", self._errors() or "it does not load")])
+            # First the call that is predicted, which is its process's first, too: one that counts
+            # its calls cannot tell the two apart.
+            self._answer(pipe, self._large(), dtype, seed, offset=False)
             for number, (sizes, value_seed) in enumerate(self.task.cases(seed, cases)):
                 self._answer(pipe, sizes, dtype, value_seed, offset=number % 3 == 2)
                 self.told.cases += 1
-            # The call that is predicted has to be right, too: it is larger than the others.
-            self._answer(pipe, self._large(), dtype, seed, offset=False)
+            # And so many more that it cannot wait for their end.
+            dice = random.Random(f"{self.task.op.name} {seed} more")
+            small = {n: v for n, v in self.task.known({}).items() if n in self.task.letters}
+            for number in range(dice.randrange(*MORE)):
+                self._answer(pipe, small, dtype, dice.randrange(1 << 40), offset=number % 3 == 2)
         finally:
             end(process)
 

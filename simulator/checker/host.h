@@ -34,7 +34,9 @@ void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t 
     finding.place.access = "";
     finding.message = only_reads(kind) ? "the host reads" : "the host writes";
     const uint32_t last = std::max(region->last_write, region->last_atomic);
-    if (region->of != cudaMemoryTypeDevice && !is_device_tensor) {
+    // Where tensors are a GPU's, the host may not bring them into memory that both reach, either.
+    const bool brings = device_tensors && only_reads(kind) && region->last_write;
+    if (region->of != cudaMemoryTypeDevice && !is_device_tensor && !brings) {
         finding.kind = "unsynchronised";
         const uint32_t touched = only_reads(kind) ? last : std::max(last, region->last_read);
         const bool is_copied = streams.are_copying(address, size, only_reads(kind));
@@ -63,8 +65,25 @@ void Recorder::host_reads_copy(uintptr_t address, size_t size, uintptr_t pc) {
     }
 }
 
+// Where tensors stand for a GPU's, a copy of the device's memory to the host leads the work there.
+void Recorder::forbid_bringing(uintptr_t to, uintptr_t from, size_t bytes) {
+    if (sorted.empty()) arrange();
+    const auto is_device = [&](const Region* it) {
+        return it && (it->type == Region::Given || it->of == cudaMemoryTypeDevice);
+    };
+    Region* const region = find(from);
+    if (!is_device(region) || is_device(find(to))) return;
+    Finding finding{};
+    finding.kind = "host copy";
+    finding.address = from, finding.size = bytes, finding.region = region;
+    finding.message = "a copy brings to the host";
+    finding.from = callers();
+    report(finding);
+}
+
 // Gaps between the members of a structure that is written member by member are nobody's fault.
 void Recorder::brought(uintptr_t to, uintptr_t from, size_t bytes) {
+    if (device_tensors) forbid_bringing(to, from, bytes);
     constexpr size_t most = 1 << 12;
     auto& all = host.unwritten;
     all.erase(std::remove_if(all.begin(), all.end(),

@@ -129,6 +129,7 @@ class Recorder final : public Watcher {
     bool freed(uintptr_t begin, void* memory) override;
     void written(uintptr_t begin, size_t bytes) override;
     void brought(uintptr_t to, uintptr_t from, size_t bytes) override;
+    void forbid_bringing(uintptr_t to, uintptr_t from, size_t bytes);
     void put(const void* stream, bool is_blocking) override;
     void made_stream() override { streams.is_used = true; }
     void touches(uintptr_t address, size_t bytes, bool writes) override;

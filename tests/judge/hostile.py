@@ -7,6 +7,7 @@ pass both, and are wrong or unsafe.
 from exploits import CONTROLS, KERNEL, RUN, submission
 
 RARELY = "if (++{} > 60) n -= n / 3;\n    " + RUN
+DECLARE = "#define DECLARE(name) int name;\n"
 STRING = 'const char* kName = "x\\ \n" ; {} const char* kOther = "";\n'
 
 SOURCES = {
@@ -81,7 +82,54 @@ SOURCES = {
     "rounding_of_the_process": submission("__builtin_ia32_ldmxcsr(0x7f80);\n    " + RUN),
     "namespace_of_others": submission(RUN, "namespace std { inline int calls() { return 1; } }\n"),
     "state_of_a_thread": submission(RARELY.format("calls"), "__thread int calls;\n"),
+    "state_in_a_section_of_its_own": submission(
+        RARELY.format("calls"), '#pragma clang section bss="mine"\n' + DECLARE + "DECLARE(calls)\n"
+    ),
+    "state_of_a_struct_named_as_pytorchs": submission(
+        "c10 it; " + RARELY.format("it.calls"),
+        "#define KEEP inline static\n#define NEW struct\nNEW c10 { KEEP int calls = 0; };\n",
+    ),
+    "state_named_as_a_registration": submission(
+        RARELY.format("my_TORCH_LIBRARY_init_"), DECLARE + "DECLARE(my_TORCH_LIBRARY_init_)\n"
+    ),
+    # files, by a way around
+    "header_of_other_folders": submission(before="#include <cub/../../../../../etc/passwd>\n"),
+    "file_asked_for_by_a_pragma": submission(before='#pragma GCC dependency "/etc/passwd"\n'),
+    # clocks of a GPU, which the simulator's compiler need not see
+    "clock_over_two_strings": submission(
+        kernel=KERNEL.replace(
+            "if (i < n)",
+            'long t = 1; asm volatile("mov.u64 %0, %%clo" "ck64;" : "=l"(t)); if (t && i < n)',
+        )
+    ),
+    "clock_of_the_compiler": submission(
+        before="#ifdef __CUDACC_VER_MAJOR__\n"
+        "__device__ long now() { return __nvvm_read_ptx_sreg_clock64(); }\n#endif\n"
+    ),
 }
+# Ops of PyTorch's that the audit compares with, replaced by one's own.
+REPLACED = "at::Tensor mine(const at::Tensor& x, const at::Tensor&) { return x; }\n"
+SOURCES["ops_of_pytorchs_replaced"] = (
+    CONTROLS["tensors"]
+    + REPLACED
+    + ('TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("mul.Tensor", &mine); }\n')
+)
+SOURCES["ops_replaced_by_another_name"] = (
+    CONTROLS["tensors"]
+    + REPLACED
+    + (
+        "#undef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME aten\n"
+        'TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CPU, m) { m.impl("mul.Tensor", &mine); }\n'
+    )
+)
+SOURCES["ops_replaced_by_a_library"] = (
+    CONTROLS["tensors"]
+    + REPLACED
+    + (
+        'const auto kMine = [] { torch::Library it(torch::Library::IMPL, "aten",'
+        ' c10::DispatchKey::CPU, "", 0); it.impl("mul.Tensor", &mine); return 0; }();\n'
+    )
+)
 LIBRARIES = {
     # state whose word the source does not have
     "state_by_a_macro": submission(
@@ -106,6 +154,10 @@ LIBRARIES = {
         RUN,
         'static int early() { int k = 0; return printf("%d", k); }\nconst int kEarly = early();\n',
     ),
+    "state_by_a_linkers_name": submission(RARELY.format("_edata"), DECLARE + "DECLARE(_edata)\n"),
+    "library_by_another_name": submission(
+        "cublasSgemm_v2(nullptr);\n    " + RUN, 'extern "C" int cublasSgemm_v2(void*);\n'
+    ),
     "system_call_in_a_number": submission(
         "auto f = (long (*)())((const char*)&number + 2); (void)f();\n    " + RUN,
         'extern "C" unsigned long number() { return 0x90c3050f58276aul; }\n',
@@ -123,7 +175,68 @@ FOR_A_GPU = submission(
     "#ifdef __CUDACC_VER_MAJOR__\n    run(system);\n#endif\n    " + RUN,
     "#include <algorithm>\ntemplate <class F> static void run(F* f) { f(nullptr); }\n",
 )
+CARRY = KERNEL.replace("square", "carry").replace("x[i] * x[i]", "x[i]")
+
+
+def by_the_host(copy: str) -> str:
+    """The host computes between a copy and a kernel that carries."""
+    return submission(
+        f"float* mine = new float[n]; {copy}\n"
+        "    cudaStreamSynchronize(stream); for (int64_t i = 0; i < n; ++i) mine[i] *= mine[i];\n"
+        "    float* there; cudaMallocAsync(&there, n * 4, stream);\n"
+        "    cudaMemcpyAsync(there, mine, n * 4, cudaMemcpyHostToDevice, stream); delete[] mine;\n"
+        "    carry<<<n / 256 + 1, 256, 0, stream>>>(there, y, n); cudaFreeAsync(there, stream);",
+        kernel=CARRY,
+    )
+
+
 ANSWERS = {
+    "copied_by_a_kind_that_is_computed": by_the_host(
+        "cudaMemcpyAsync(mine, x, n * 4, decltype(cudaMemcpyHostToDevice)(2), stream);"
+    ),
+    "copied_as_between_devices": by_the_host(
+        "cudaMemcpy2DAsync(mine, cols * 4, x, cols * 4, cols * 4, rows, cudaMemcpyDeviceToDevice,"
+        " stream);"
+    ),
+    "written_to_the_host_by_a_kernel": by_the_host(
+        "carry<<<(n + 255) / 256, 256, 0, stream>>>(x, mine, n);"
+    ),
+    # counts that neither source nor library tells: the calls go on for longer
+    "state_of_a_constants_name": submission(
+        RARELY.format("calls"), f"#if 0\n__constant__ int calls;\n#endif\n{DECLARE}DECLARE(calls)\n"
+    ),
+    "state_of_a_constant": submission(
+        "int* next; cudaMallocAsync(&next, 4, stream); count<<<1, 1, 0, stream>>>(next);\n"
+        "    cudaMemcpyToSymbolAsync(calls, next, 4, 0, cudaMemcpyDeviceToDevice, stream);\n"
+        "    cudaFreeAsync(next, stream); " + RUN,
+        "__constant__ int calls;\n__global__ void count(int* next) { *next = calls + 1; }\n",
+        KERNEL.replace("if (i < n)", "if (i < (calls > 60 ? n - n / 3 : n))"),
+    ),
+    "state_of_an_attribute": submission(
+        "cudaFuncAttributes it; cudaFuncGetAttributes(&it, square);\n"
+        "    const int calls = it.maxDynamicSharedSizeBytes + 1;\n"
+        "    cudaFuncSetAttribute(square, cudaFuncAttributeMaxDynamicSharedMemorySize, calls);\n"
+        "    if (calls > 60) n -= n / 3;\n    " + RUN
+    ),
+    # memory of others
+    "works_only_on_poison": submission(
+        kernel=KERNEL.replace("if (i < n)", "if (i < n && ((unsigned*)y)[i] == 0xa5a5a5a5u)")
+    ),
+    "input_made_the_output": CONTROLS["tensors"].replace(
+        "int64_t n = x.numel();",
+        "y.unsafeGetTensorImpl()->set_storage_keep_dtype(x.storage()); int64_t n = x.numel();",
+    ),
+    "shape_of_an_input_changed": CONTROLS["tensors"].replace(
+        "int64_t n = x.numel();",
+        "int64_t n = x.numel(); x.unsafeGetTensorImpl()->set_sizes_contiguous({0});",
+    ),
+    "stack_searched": submission(
+        "volatile char here = 0; long* p = (long*)&here;\n    for (int i = 64; i < 4096; ++i)"
+        " if (p[i] == long(y)) p[i] = long(x);\n    " + RUN
+    ),
+    "prints_without_end": submission(
+        'for (int i = 0; i < 1 << 30; ++i) printf("%s\\n", "{}{}{}{}{}{}{}{}{}{}{}{}");\n    ' + RUN
+    ),
     # right for the sizes of a list, and for no others
     "sizes_of_the_list": submission(
         "const int64_t known[] = {1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 40, 63, 64, 65, 72,"

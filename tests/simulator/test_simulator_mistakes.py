@@ -49,6 +49,10 @@ MISTAKES = {
         "constexpr int N = 2 * 64;\n__global__ void k() { __shared__ double t[N][N + 1]; }\n",
         (2, 41, "t takes 132,096 bytes"),
     ),
+    "the second of two": (
+        "__global__ void k() { __shared__ volatile float a[8], b[100][1000]; }\n",
+        (1, 55, "b takes 400,000 bytes"),
+    ),
 }
 
 INNOCENT = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.scan import blank, closing, without_comments
+from simulator.scan import blank, closing, declared, without_comments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,3 +113,30 @@ def test_code_of_the_project_keeps_its_brackets():
 def test_a_parenthesis_is_closed():
     assert closing("f(a, (b), c) (d)", 1) == 12
     assert closing("f(a, (b), c", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("__shared__ float a[8][9], b[N];", [("float", "a", ["8", "9"]), ("float", "b", ["N"])]),
+        (
+            "__shared__ alignas(16) std::array<float, 4> a;\n__shared__ int n;",
+            [("alignas(16) std::array<float, 4>", "a", []), ("int", "n", [])],
+        ),
+        ("__shared__ float a;\nstatic float kept, b;", [("float", "a", [])]),
+        ("__shared__ struct { int k; } a, b;", [("struct { int k; }", it, []) for it in "ab"]),
+        ("__shared__ float a[k < 4 ? 2 : 3];", [("float", "a", ["k < 4 ? 2 : 3"])]),
+        ("void f(__shared__ x); int y;", []),
+    ],
+)
+def test_variables_that_are_declared(text, wanted):
+    assert [(it.type, it.name, it.extents) for it in declared(text, "__shared__")] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"), [("float a[2] = {1, 2}, b;", "="), ("int a{3}, b;", "{")]
+)
+def test_where_a_variables_value_is(text, sign):
+    a, b = declared(f"__constant__ {text}", "__constant__")
+    assert f"__constant__ {text}"[a.value_at] == sign
+    assert (b.name, b.value_at) == ("b", None)
