@@ -112,7 +112,7 @@ def drop(notebook: nbformat.NotebookNode, name: str) -> None:
 def _drawing(source: str) -> str:
     """A pattern of calls that draw from a generator which the cell has made itself."""
     own = re.findall(rf"^(\w+) = {GENERATOR}$", source, re.M)
-    return rf"\brand\w*\([^()]*\bgenerator=(?:{'|'.join([GENERATOR, *own])})(?!\w)"
+    return rf"\brand\w*\((?:[^()]|\([^()]*\))*\bgenerator=(?:{'|'.join([GENERATOR, *own])})(?!\w)"
 
 
 def using(notebook: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -11,7 +10,6 @@ from lab import figure as drawing
 
 ELEMENTS = 32  # of the masks in `owners`
 KEPT, DROPPED, MARK = "#0072B2", "#E4E4E4", "#D55E00"
-BLUES = ["#7FBCE6", "#0072B2", "#004A73"]
 
 
 def bits() -> Figure:
@@ -63,28 +61,6 @@ def owners(masks: dict[str, list[bool]], threads: dict[str, dict[int, range]]) -
         _bare(axes)
         caption = "the number in a box is that of the thread that has the element"
         return drawing.finish(figure, "The same mask twice?", caption)
-
-
-def avalanche(changed: list[Tensor]) -> Figure:
-    """How often bits of the words change when a bit of the counter does, after each round.
-
-    changed: for each round [bit of the counter, bit of the words], a part of the samples.
-    """
-    with drawing.style():
-        figure, ((left, right),) = drawing.grid(1, 2, (4.0, 2.8))
-        image = torch.stack(changed)[:, 0]  # of the counter's lowest bit
-        colors = {"cmap": "RdBu", "vmin": 0, "vmax": 1}
-        shown = left.imshow(image, aspect="auto", interpolation="nearest", **colors)
-        left.set(xlabel="bit of the words", ylabel="round", title="bit 0 of the counter flipped")
-        left.set(yticks=range(11), xticks=range(0, 129, 32))
-        left.grid(False)
-        figure.colorbar(shown, ax=left, label="part that changes")
-        lines = {"largest": Tensor.max, "mean": Tensor.mean, "smallest": Tensor.min}
-        for (name, of), color in zip(lines.items(), BLUES, strict=True):
-            right.plot([of(each) for each in changed], "o-", color=color, label=name)
-        right.axhline(0.5, color="0.7", linewidth=0.8)
-        right.set(xlabel="round", xticks=range(11), title="all pairs of bits")
-        return drawing.finish(figure, "One bit of the counter changes", "")
 
 
 def two_masks(masks: dict[str, Tensor], worst: Callable[[Tensor], Tensor]) -> Figure:

@@ -1,7 +1,5 @@
 """Pictures of chapter 13: training."""
 
-from collections.abc import Sequence
-
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -108,15 +106,3 @@ def costs(seconds: dict[str, float], sizes: dict[str, float], title: str) -> Fig
             axes.grid(False, axis="y")
         panels[0].invert_yaxis()
         return drawing.finish(figure, title, "")
-
-
-def masks(averages: dict[str, Tensor], most: float, never: Sequence[float]) -> Figure:
-    """The mean factor of each element, between 0 and `most`; never: the part that is always 0."""
-    with drawing.style():
-        figure, (panels,) = drawing.grid(1, len(averages), (3.6, 1.8))
-        for axes, (name, average), part in zip(panels, averages.items(), never, strict=True):
-            image = axes.imshow(average, vmin=0, vmax=most, cmap="viridis", aspect="auto")
-            axes.set(title=f"{name}: {part:.0%} never used", xlabel="column", ylabel="word")
-            axes.grid(False)
-        figure.colorbar(image, ax=panels, label="mean factor")
-        return drawing.finish(figure, "How much of each element is used", "")

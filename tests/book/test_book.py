@@ -105,7 +105,6 @@ def test_page_lists_all_chapters(page):
 
 
 CELLS = 60  # of a chapter, about an hour
-MORE_CELLS = {"01": 65, "03": 65, "09": 74, "13": 79}  # no more than these have
 SHORT = ("primer", "00", "02", "04", "05", "06", "10", "11", "11b", "12", "12b")
 LINES = 40  # of a cell or a listing, the most that a reader reads
 
@@ -122,7 +121,7 @@ def chapter(number: str) -> nbformat.NotebookNode:
 @pytest.mark.parametrize("number", numbers())
 def test_a_chapter_says_its_minutes_and_what_to_read_next(number):
     notebook = chapter(number)
-    assert len(notebook.cells) <= MORE_CELLS.get(number, CELLS)
+    assert len(notebook.cells) <= CELLS
     kinds = [cell.cell_type for cell in notebook.cells]
     assert ("markdown", "markdown") not in pairwise(kinds), "join them"
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")

@@ -167,7 +167,7 @@ def test_a_cell_that_no_other_needs_is_deleted(chapter):
     notebook = read(chapter)
     function = "def f(v):\n    v[0] = 1\n    v.all()[0] = 1\n    super().__init__(v)\n\n\n"
     source = function + (
-        "g = torch.Generator().manual_seed(0)\ny = torch.randn(3, generator=g)\n"
+        "g = torch.Generator().manual_seed(0)\ny = torch.randint(2, (3, 4), generator=g)\n"
         "y = torch.rand(3, generator=torch.Generator().manual_seed(0))"
     )
     notebook.cells.insert(0, code("d", source))
