@@ -140,7 +140,15 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     if (seen.empty()) return;
 
-    is_repeating = true;
+    const Repeating repeating;
+    const struct Ended {
+        Undefined& of;
+        ~Ended() {
+            recorder.mode = Recorder::Mode::Off;
+            of.change = Change::Nothing;
+            of.most_accesses = ~uint64_t(0);
+        }
+    } ended{*this};
     most_accesses = 4 * accesses + (1 << 20);
     recorder.mode = Recorder::Mode::Bounds;
     if (can_tell) {
@@ -161,11 +169,6 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
                 (it->what != Source::Load || differs(run, Change::One, it)))
                 note_differences(*it);
     }
-    recorder.mode = Recorder::Mode::Off;
-    change = Change::Nothing;
-    most_accesses = ~uint64_t(0);
-    change_of_inactive = 0;
-    is_repeating = false;
     for (const auto* all : {&kept, &kept_shared})
         for (const Kept& it : *all) restore(*it.region, it.after);
 }

@@ -56,25 +56,25 @@ class Pool {
     // Returns when every block has run, one has failed, or the launch has been stopped.
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
-        begin(launch);
-        if (watcher) time_limit.begin_launch();
-        launch.cooperative     ? run_together(launch)
-        : launch.in_clusters() ? run_clusters(launch)
-        : watcher              ? run_watched(launch, *watcher)
-                               : spread(launch);
-        if (watcher) time_limit.end_launch();
-        end();
-        if (stopping.asked && watcher && time_limit.is_over) {
-            watcher->end_late_launch();
-            return time_is_over(launch);
-        }
-        if (stopping.asked) {
-            stopping.tell(describe(launch));
-            if (failure.code == cudaSuccess)
-                failure = {cudaErrorLaunchFailure, describe(launch) + ": it was interrupted"};
-            failure.is_interrupt = true;
-        }
-        return failure;
+        return run_alone(launch);
+    }
+
+    // Runs what has run before, on copies of its memory: it prints nothing, and ends when so many
+    // seconds are over. Launches of other threads wait, so none of this is true of theirs.
+    Error repeat(const Launch& launch, double seconds) {
+        std::lock_guard<std::mutex> one_launch_at_a_time(launching);
+        const Repeating repeating;
+        const struct Limited {
+            explicit Limited(double seconds) {
+                time_limit.begin(seconds);
+                time_limit.begin_launch();
+            }
+            ~Limited() {
+                time_limit.end_launch();
+                time_limit.is_over = false;
+            }
+        } limited(seconds);
+        return run_alone(launch);
     }
 
     // Has the launch that runs end soon, if there is one. For one other thread to call, more than
@@ -175,6 +175,28 @@ class Pool {
     uint64_t changes() const { return changed; }
 
   private:
+    Error run_alone(const Launch& launch) {
+        begin(launch);
+        if (watcher) time_limit.begin_launch();
+        launch.cooperative     ? run_together(launch)
+        : launch.in_clusters() ? run_clusters(launch)
+        : watcher              ? run_watched(launch, *watcher)
+                               : spread(launch);
+        if (watcher) time_limit.end_launch();
+        end();
+        if (stopping.asked && watcher && time_limit.is_over) {
+            watcher->end_late_launch();
+            return time_is_over(launch);
+        }
+        if (stopping.asked) {
+            stopping.tell(describe(launch));
+            if (failure.code == cudaSuccess)
+                failure = {cudaErrorLaunchFailure, describe(launch) + ": it was interrupted"};
+            failure.is_interrupt = true;
+        }
+        return failure;
+    }
+
     void begin(const Launch& launch) {
         host = &this_worker();
         stopping.asked = false;

@@ -115,6 +115,9 @@ namespace {
 bool is_stopping() { return stopping.asked; }
 bool is_dropped() { return stopping.asked && !time_limit.is_over; }
 
+// Of a thread of a kernel in a launch that is repeated; the host's threads print all the same.
+static bool has_printed_before() { return is_repeating && worker && worker->running; }
+
 }  // namespace simulator
 
 #ifdef __linux__
@@ -138,7 +141,7 @@ static int print_text(const char* format, va_list arguments) {
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
-    if (simulator::is_repeating) return 0;
+    if (simulator::has_printed_before()) return 0;
     va_list arguments;
     va_start(arguments, format);
     const int count = print_text(format, arguments);
@@ -148,7 +151,7 @@ extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...) {
-    if (simulator::is_repeating) return 0;
+    if (simulator::has_printed_before()) return 0;
     va_list arguments;
     va_start(arguments, format);
     const int count = print_text(format, arguments);
@@ -158,14 +161,14 @@ extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_puts(const char* line) {
-    if (simulator::is_repeating) return 0;
+    if (simulator::has_printed_before()) return 0;
     const int count = fprintf(stdout, "%s\n", line);
     simulator::after_print(__builtin_return_address(0));
     return count;
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_putchar(int character) {
-    if (simulator::is_repeating) return 0;
+    if (simulator::has_printed_before()) return 0;
     const int written = fputc(character, stdout);
     simulator::after_print(__builtin_return_address(0));
     return written;

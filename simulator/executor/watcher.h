@@ -253,6 +253,13 @@ extern TimeLimit time_limit;
 // shuffle gets from a lane that takes no part differs from that of the run before.
 extern bool is_repeating;
 extern uint64_t change_of_inactive;
+struct Repeating {
+    Repeating() { is_repeating = true; }
+    ~Repeating() {
+        change_of_inactive = 0;
+        is_repeating = false;
+    }
+};
 
 // Where a kernel under check calls what tells of its asynchronous work, and where what it does
 // fails.

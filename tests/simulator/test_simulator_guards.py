@@ -225,3 +225,58 @@ def test_tensors_of_all_sizes_come_and_go():
             number, tensor = held.pop(draw.randrange(len(held)))
             assert (tensor == number).all()
     assert all((tensor == number).all() for number, tensor in held)
+
+
+# A launch of one thread writes past its memory, so that it is repeated on a copy; meanwhile another
+# thread's launch prints.
+PRINTS_BESIDE = """
+import contextlib, sys, threading, torch, jitload
+kernel = jitload.load(sys.argv[1], target="cpu")
+x, few = torch.zeros((1 << 23) - 100), torch.zeros(1)  # x ends within a page
+kernel.say[1, 1](few, 0)
+begun = threading.Event()
+
+def damage():
+    begun.set()
+    try:
+        kernel.past[1, 1](x, x.numel())
+    except RuntimeError as error:
+        print("damage:", error, flush=True)
+
+thread = threading.Thread(target=damage)
+thread.start()
+begun.wait()
+with contextlib.suppress(RuntimeError):  # of the other launch
+    kernel.say[1, 1](few, 300)
+thread.join()
+"""
+
+
+def test_a_launch_beside_one_that_is_repeated_prints(tmp_path):
+    (tmp_path / "prints.cu").write_text(
+        """
+        #include <cstdio>
+        #include <ctime>
+        __device__ void pass(int milliseconds) {
+            timespec from, now;
+            clock_gettime(CLOCK_MONOTONIC, &from);
+            do clock_gettime(CLOCK_MONOTONIC, &now);
+            while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 <
+                   milliseconds);
+        }
+        __global__ void past(float* x, int n) {
+            pass(400);
+            x[n] = 1;
+        }
+        __global__ void say(float*, int count) {
+            for (int i = 0; i < count; ++i) {
+                pass(1);
+                printf("line %d\\n", i);
+            }
+        }
+        """
+    )
+    run = [sys.executable, "-c", PRINTS_BESIDE, str(tmp_path / "prints.cu")]
+    said = subprocess.run(run, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "it writes index 8388508 of x" in said
+    assert said.count("line ") == 300
