@@ -19,20 +19,20 @@ NORMAL_90 = 1.645
 # The standard deviation of the logarithm of measured over predicted, by the mechanism that takes
 # the longest. Of the microbenchmarks, and of kernels that nobody fitted: docs/predict.md.
 SPREAD = {
-    model.DRAM: 0.08,
-    model.SCATTERED: 0.3,
-    model.BLOCKS: 0.06,
-    model.L2: 0.22,
+    model.DRAM: 0.06,
+    model.SCATTERED: 0.25,
+    model.BLOCKS: 0.05,
+    model.L2: 0.17,
     model.L1: 0.2,
-    model.SHARED: 0.15,
-    model.CONFLICTS: 0.12,
-    model.ISSUE: 0.22,
-    model.LATENCY: 0.25,
-    model.ATOMICS: 0.15,
+    model.SHARED: 0.12,
+    model.CONFLICTS: 0.09,
+    model.ISSUE: 0.17,
+    model.LATENCY: 0.19,
+    model.ATOMICS: 0.12,
     model.ATOMICS_APART: 0.6,
-    model.BARRIER: 0.2,
+    model.BARRIER: 0.16,
 }
-OF_OTHERS = 0.15
+OF_OTHERS = 0.12
 FIRST = 0.4e-6  # seconds, by which the first microseconds differ: cold code, pages, launches
 # Without machine code: nothing is known of instructions, whose time these mechanisms are.
 GUESSED = {model.LATENCY: 0.7, model.ISSUE: 0.5, model.SHARED: 0.9, model.ATOMICS: 0.5}
