@@ -18,6 +18,7 @@ class Sample {
     void begin(uint64_t of, uint64_t in_row, uint64_t threads, uint64_t most, bool counts) {
         blocks = of;
         row = in_row > 1 && in_row < blocks ? in_row : 0;
+        is_counting = counts;
         least = counts ? 4 * group() : few_threads / threads;
         cheap = counts ? counted_accesses : cheap_accesses;
         some = counts ? counted_accesses : some_accesses;
@@ -28,6 +29,7 @@ class Sample {
 
     // The first block has made so many accesses: loops make a launch of few threads a long one.
     void learn(uint64_t accesses) {
+        if (is_counting && accesses > some) least = 2 * group();
         if (is_free && blocks * accesses > cheap)
             divide(std::min(allowed, std::max(least, some / accesses)));
     }
@@ -63,7 +65,7 @@ class Sample {
 
     uint64_t blocks = 0, row = 0, least = 0, allowed = 0, gaps = 1;
     uint64_t cheap = cheap_accesses, some = some_accesses;
-    bool is_free = false;
+    bool is_free = false, is_counting = false;
 };
 
 }  // namespace
