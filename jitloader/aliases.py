@@ -8,7 +8,6 @@ follows every edit. A fake, a gradient and so on that Python registers there sta
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from jitloader.builds import Build
+from jitloader.forks import free_in_child
 
 # Where an operator may have an implementation; one under an alias has it where the build's has.
 _KEYS = (
@@ -45,8 +45,7 @@ class _Alias:
 
 
 _aliases: dict[tuple[str, str], _Alias] = {}
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+_lock = free_in_child(threading.Lock())
 
 
 def offer(build: Build, function: Callable[[str], Callable]) -> None:

@@ -13,6 +13,8 @@ import select
 import threading
 from collections.abc import Callable
 
+from jitloader.forks import free_in_child
+
 # Seconds in which a call that follows at once is alone.
 _PATIENCE = 0.5
 
@@ -81,7 +83,7 @@ class _Work:
 
 _work: _Work | None = None
 _beside: dict[str, _Work] = {}  # by key
-_changing = threading.Lock()
+_changing = free_in_child(threading.Lock())
 
 
 def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
@@ -138,7 +140,6 @@ def wait(seconds: float) -> bool:
 def _forget() -> None:
     """In a forked process nothing goes on; and it must not keep the parent's from being stopped."""
     global _work
-    _changing._at_fork_reinit()
     for work in (_work, *_beside.values()):
         with contextlib.suppress(OSError):
             if work:

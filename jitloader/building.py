@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import os
 import shutil
 import threading
 import time
@@ -19,11 +18,12 @@ import torch
 from jitloader import tracebacks
 from jitloader.builds import Build, Builds
 from jitloader.cache import UNAWAITED, Cache
+from jitloader.forks import free_in_child
 from jitloader.inputs import Inputs
 from jitloader.remembered import remember, remembered
 from toolchain.code import SIMULATOR, Recipe
 from toolchain.collector import uncollected
-from toolchain.errors import CompileError, limit_of_processes
+from toolchain.errors import NO_PROCESS_LEFT, CompileError
 from toolchain.notes import digest_of
 from toolchain.sources import label
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from toolchain.parts import Deferred
     from toolchain.precompiled import Parsed
 
-_building = threading.Lock()  # one at a time, but for what goes on in the background
-_building_beside = threading.Lock()  # and the simulator's own libraries, beside a kernel
+# Builds go one at a time, but for those in the background, and the simulator's beside a kernel's.
+_building, _building_beside = (free_in_child(threading.Lock()) for _ in range(2))
 # By digest: the same sources fail the same way, as long as what was missing beside them still is.
 _failures: dict[str, tuple[Inputs, CompileError]] = {}
 
@@ -83,7 +83,7 @@ def build_of(inputs: Inputs) -> Build | None:
             if inputs.are_current() and inputs.know_all_noted():
                 return _build(inputs, alone)
     except BlockingIOError:  # a compiler that was to be asked something could not be started
-        raise CompileError(limit_of_processes(), of_machine=True) from None
+        raise CompileError(NO_PROCESS_LEFT, of_machine=True) from None
     except CompileError as error:
         if error.of_machine:
             raise
@@ -285,8 +285,3 @@ def _lock_of(inputs: Inputs) -> threading.Lock:
 
 def _unheard(stage: str) -> None:
     """Takes the progress of a build that is not reported."""
-
-
-# In a forked process no other thread is left to release them.
-os.register_at_fork(after_in_child=_building._at_fork_reinit)
-os.register_at_fork(after_in_child=_building_beside._at_fork_reinit)

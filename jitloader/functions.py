@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from jitloader import tracebacks
+from jitloader.forks import free_in_child
 from jitloader.opening import OpenBuild
 
 if TYPE_CHECKING:
@@ -124,10 +125,8 @@ class Functions:
         self._known: dict[str, Function] = {}
         self._running: dict[int, OpenBuild] = {}  # by thread: whose formula it runs
         self._by_thread = False  # whether functions have to look there
-        self._redirecting = threading.Lock()
-        # In a forked process no other thread runs, and none is left to release the lock.
-        os.register_at_fork(after_in_child=self._redirecting._at_fork_reinit)
-        os.register_at_fork(after_in_child=self._running.clear)
+        self._redirecting = free_in_child(threading.Lock())
+        os.register_at_fork(after_in_child=self._running.clear)  # of threads that it has not
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)

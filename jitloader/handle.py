@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
 from jitloader.cache import Cache
+from jitloader.forks import free_in_child
 from jitloader.formulas import Formulas
 from jitloader.functions import Functions
 from jitloader.inputs import Inputs
@@ -63,8 +63,7 @@ class Kernel:
         self._inputs: Inputs | None = None  # what the newest build, or its error, is of
         self._instrumented: tuple[Recipe, Inputs, OpenBuild] | None = None  # for lab.check
         self._formulas = Formulas(recipe.name, self._is_covered, self._functions.run_with)
-        self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._lock._at_fork_reinit)
+        self._lock = free_in_child(threading.RLock())
 
     def reload(self) -> bool:
         """Make the files as they are now the ones that run.
@@ -566,8 +565,7 @@ def _tell_dynamo() -> None:
 
 
 _kernels: dict[Recipe, Kernel] = {}
-_loading = threading.RLock()
-os.register_at_fork(after_in_child=_loading._at_fork_reinit)
+_loading = free_in_child(threading.RLock())
 
 
 def handle_for(recipe: Recipe) -> Kernel:

@@ -82,8 +82,8 @@ class Inputs(Code):
             return stats[place] is not None
 
         environment = _environment()
-        flags, lists = named_files.expanded(recipe.flags)
-        named = [*lists, *named_files.named_in(flags)]
+        flags = named_files.options_in(recipe.flags)
+        named = named_files.named_in(flags)
         for places in named_files.libraries_in(flags, environment.get("LIBRARY_PATH", "")):
             named += next(filter(None, (list(filter(is_file, each)) for each in places)), [])
         folders = [*recipe.include, *_folders_named_in(flags, environment), INSTALLED]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.events import reported_as_one
+from jitloader.forks import free_in_child
 from jitloader.inputs import Inputs
 from toolchain import parts
 from toolchain.code import Recipe
@@ -157,8 +157,7 @@ class Launchers:
         self._inputs = Inputs.kept(recipe, build)
         self.parts: list[Build] = []
         self._called: list[str] = []
-        self._finding = threading.RLock()
-        os.register_at_fork(after_in_child=self._finding._at_fork_reinit)
+        self._finding = free_in_child(threading.RLock())
         self._raised = threading.local()  # .error: why a launcher could not be found
         self._on_part: Callable[[Build], None] = lambda part: None
         self._warned = False

@@ -7,7 +7,6 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import inspect
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from jitloader import guards, runtime
 from jitloader.building import build_of, cached, readings
 from jitloader.builds import Build
 from jitloader.cache import Cache
+from jitloader.forks import free_in_child
 from jitloader.inputs import Inputs
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
@@ -76,8 +76,7 @@ class OpenBuild:
 
 _OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_on_library"}
 _opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
-_opening = threading.Lock()
-os.register_at_fork(after_in_child=_opening._at_fork_reinit)
+_opening = free_in_child(threading.Lock())
 
 
 def open_build(build: Build, recipe: Recipe) -> OpenBuild:

@@ -14,7 +14,7 @@ import torch
 
 import simulator
 from simulator.architectures import Architecture
-from toolchain import machine, macros, named_files, sources
+from toolchain import machine, macros, sources
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.sources import LIBRARY, label
@@ -403,10 +403,7 @@ class Code:
     def _for_cpp(self) -> Translated:
         from toolchain.nvccs_flags import for_cpp
 
-        flags = self.recipe.flags
-        if self.recipe.target == "cpu":
-            flags, _ = named_files.in_place(flags)
-        return for_cpp(flags, TORCHS_STANDARD if self.includes_torch else None)
+        return for_cpp(self.recipe.flags, TORCHS_STANDARD if self.includes_torch else None)
 
     @property
     def _extended_lambda(self) -> list[str]:

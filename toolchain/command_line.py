@@ -68,7 +68,9 @@ def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
             awaited = False
             continue
         awaited = awaits_value(flag, target)
-        if not flag.startswith(("-", "@")):  # the latter names a file of flags
+        if flag.startswith("@"):
+            raise ValueError(f"flags[{number}] is {flag!r}: give the flags that this file holds")
+        if not flag.startswith("-"):
             raise ValueError(
                 f"flags[{number}] is {flag!r}, which is not a flag, for it does not begin with -,"
                 " nor is it the value of the flag before it, as in ['-include', 'x.h']. Write a"

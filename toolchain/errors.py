@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import subprocess
@@ -86,6 +85,10 @@ FURTHER = 3  # errors that are shown beside the first
 
 _FULL_DISK = r"No space left on device|Disk quota exceeded"
 _NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
+NO_PROCESS_LEFT = (
+    "this process may not start more processes, even one compiler at a time: the limit of its user"
+    " (ulimit -u), of its open files (ulimit -n) or of its container is reached"
+)
 NO_PROCESS = r"Resource temporarily unavailable|[Cc]annot fork|Too many open files"
 
 _UNKNOWN = (
@@ -364,7 +367,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
         message = f"the flag {flag}: {message}"
     others = max(len(errors) - 1, 0)
     if re.search(NO_PROCESS, output):
-        message = limit_of_processes()
+        message = NO_PROCESS_LEFT
     of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}|{NO_PROCESS}", output))
     hint = hint_for(output) if of_machine else hint_for(message, output)
     return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
@@ -399,28 +402,6 @@ def warnings_of(output: str, users: Iterable[Path]) -> list[str]:
             warnings[f"{labels[path]}:{line}: {message}"] = None
     more = len(warnings) - FURTHER
     return [*warnings][:FURTHER] + [f"{more} more like that"] * (more > 0)
-
-
-def limit_of_processes() -> str:
-    """That a compiler could not be started, with the limits that may be the reason."""
-    known = []
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if controllers in ("", "pids"):  # of cgroups 2, and of cgroups 1
-                folder = Path("/sys/fs/cgroup", controllers, group.lstrip("/"))
-                for limit in (parent / "pids.max" for parent in (folder, *folder.parents)):
-                    if limit.is_file() and (value := limit.read_text().strip()) != "max":
-                        known.append(f"{limit} is {value}")
-    with contextlib.suppress(ImportError):  # not on Windows
-        import resource
-
-        for name, words in {"NPROC": "ulimit -u", "NOFILE": "ulimit -n"}.items():
-            value = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
-            if value != resource.RLIM_INFINITY:
-                known.append(f"{words} is {value}")
-    limits = f" ({', '.join(known)})" if known else ""
-    return f"this process may not start more processes, even one compiler at a time{limits}"
 
 
 def _column(below: str, path: Path, line: int) -> int | None:

@@ -117,40 +117,6 @@ class Definition:
             " return cudaGetLastError(); }"
         )
 
-    def example(self) -> str:
-        """A launcher of three lines that a person would write for it."""
-        types = _examples_of(self.template or "")
-        declared, given, count = [], [], "1"
-        for position, text in enumerate(self.parameters, 1):
-            text = re.sub(r"\b\w+\b", lambda word: types.get(word[0], word[0]), text)
-            text = re.sub(r"\b(?:__restrict__|__restrict)\b\s*", "", text).strip()
-            name = re.search(r"(\w+)\s*(?:\[[^]]*\])?$", text)
-            name = name[1] if name else f"argument_{position}"
-            try:
-                parameter = Parameter.parse(text, position)
-            except TypeError:
-                kind = re.sub(rf"\b{name}\s*(\[[^]]*\])?$", "", text).strip()
-                if "*" in text or "[" in text:
-                    kind = kind if "*" in text else f"{kind}*"
-                    declared.append(f"void* {name}")
-                    given.append(f"static_cast<{kind}>({name})")
-                else:
-                    given.append(f"{kind.rstrip('& ')}{{/* {name}: what is to stand here */}}")
-                continue
-            declared.append(text)
-            given.append(name)
-            if not parameter.pointer and parameter.type not in ("float", "double", "bool"):
-                count = name
-        blocks = "1" if count == "1" else f"({count} + 255) / 256"
-        arguments = f"<{', '.join(types.values())}>" if types else ""
-        declared.append("cudaStream_t stream")
-        return (
-            f'extern "C" void launch_{self.name}({", ".join(declared)}) {{\n'
-            f"    {self.scope}{self.name}{arguments}<<<{blocks}, 256, 0, stream>>>"
-            f"({', '.join(given)});\n"
-            "}"
-        )
-
 
 def symbol_of(kernel: str, arguments: tuple[str, ...]) -> str:
     """The name of a template's instance in a build."""
@@ -171,18 +137,6 @@ def template_parameters(template: str | None) -> list[tuple[str, str, str]]:
 
 def _replaced(text: str, values: dict[str, str]) -> str:
     return re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), text)
-
-
-def _examples_of(template: str) -> dict[str, str]:
-    """Arguments for the parameters of a template, by their names: float for a type, 256 for an
-    int."""
-    examples = {}
-    for parameter in filter(None, sources.split(template)):
-        declaration, _, default = (part.strip() for part in parameter.partition("="))
-        kind, _, name = declaration.rpartition(" ")
-        example = {"typename": "float", "class": "float", "bool": "true"}.get(kind, "256")
-        examples[name] = default or example
-    return examples
 
 
 def definitions(code: str) -> Iterator[Definition]:
@@ -348,8 +302,10 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
         launching = (name for name, code in codes.items() if is_launched(kernel.name, blank(code)))
         if why:
             sentences[kernel.name] = (
-                f"Python cannot launch the kernel {kernel.name}: {why}. Write a launcher"
-                f" behind it, and call launch_{kernel.name}:\n\n{kernel.example()}\n"
+                f"Python cannot launch the kernel {kernel.name}: {why}. Write a function behind it"
+                f' that does, and call that: extern "C" void launch_{kernel.name}(...,'
+                f" cudaStream_t stream) {{ {kernel.scope}{kernel.name}<<<blocks, threads, 0,"
+                " stream>>>(...); }"
             )
         elif launcher := next(launching, None):
             sentences[kernel.name] = (

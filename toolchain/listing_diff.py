@@ -77,20 +77,19 @@ class Change(NamedTuple):
         """The instructions, old and new in one sequence; what is far from a change is left out."""
         old, new = (tuple(side.instructions) if side else () for side in self)
         matcher = SequenceMatcher(None, _keys(old), _keys(new), autojunk=False)
-        blocks = matcher.get_opcodes()
-        for number, (kind, i, j, k, m) in enumerate(blocks):
-            if kind != "equal":
-                yield from (Step("-", it) for it in old[i:j])
-                yield from (Step("+", it) for it in new[k:m])
-                continue
-            head = 0 if number == 0 else AROUND
-            tail = 0 if number == len(blocks) - 1 else AROUND
-            if m - k <= head + tail:
-                yield from (Step(" ", it) for it in new[k:m])
-            else:
-                yield from (Step(" ", it) for it in new[k : k + head])
-                yield Step("⋮", None)
-                yield from (Step(" ", it) for it in new[m - tail : m])
+        end = 0
+        for group in matcher.get_grouped_opcodes(AROUND):
+            for kind, i, j, k, m in group:
+                if k > end:
+                    yield Step("⋮", None)
+                end = m
+                if kind == "equal":
+                    yield from (Step(" ", it) for it in new[k:m])
+                else:
+                    yield from (Step("-", it) for it in old[i:j])
+                    yield from (Step("+", it) for it in new[k:m])
+        if end < len(new):
+            yield Step("⋮", None)
 
 
 class ListingDiff(list[Change]):

@@ -1,4 +1,4 @@
-"""Files that flags name: lists of further flags, libraries, and whatever else a compiler reads."""
+"""Files that flags name: libraries, and whatever else a compiler or a linker reads."""
 
 from __future__ import annotations
 
@@ -14,53 +14,15 @@ _LIBRARY_FOLDERS = [
 ]
 
 
-def expanded(flags: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Flags as compilers see them, and the files that an @ names in them.
-
-    As `in_place`, and the options within -Wl, and -Xlinker stand by themselves.
-    """
-    flags, files = in_place(flags)
+def options_in(flags: Iterable[str]) -> list[str]:
+    """Flags as the programs see them that they are for: those in -Wl, and after -Xlinker alone."""
     found: list[str] = []
     for flag in flags:
         if flag.startswith("-Wl,"):
             found.extend(flag.split(",")[1:])
         elif flag != "-Xlinker":
             found.append(flag)
-    return found, files
-
-
-def in_place(flags: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Flags with those of a file in the place of the @ that names it, and these files.
-
-    A file that cannot be read, or that names itself, is left as it is.
-    """
-    found: list[str] = []
-    files: list[str] = []
-
-    def add(flag: str) -> None:
-        inner = None
-        if flag.startswith("@") and (path := flag[1:]) not in files:
-            files.append(path)
-            inner = _flags_in(path)
-        if inner is None:
-            found.append(flag)
-        else:
-            for each in inner:
-                add(each)
-
-    for flag in flags:
-        add(flag)
-    return found, files
-
-
-def _flags_in(path: str) -> list[str] | None:
-    import shlex  # late: most kernels name no such file
-
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as any load does: no Path
-            return shlex.split(file.read())
-    except (OSError, ValueError):
-        return None  # the compiler says what is wrong with it
+    return found
 
 
 def named_in(flags: Iterable[str]) -> list[str]:

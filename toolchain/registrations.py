@@ -11,7 +11,7 @@ again. So a build has a name of its own, and `jitloader.aliases` leads from the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,11 +153,8 @@ class Registrations:
 
     def text(self, path: Path) -> str:
         """A file with the build's name, and on the CPU with one implementation for each op."""
-        text, parts, end = self.code.text(path), [], 0
-        for start, stop, replacement in sorted(self._edits(path, text)):
-            parts += text[end:start], replacement
-            end = stop
-        return "".join(parts) + text[end:]
+        text = self.code.text(path)
+        return edited(text, self._edits(path, text))
 
     def _edits(self, path: Path, text: str) -> list[Edit]:
         result: list[Edit] = []
@@ -253,6 +250,14 @@ class Registrations:
         line = text.count("\n", 0, at.name_start) + 1
         column = at.name_start - text.rfind("\n", 0, at.name_start)
         return CompileError(message, path=at.path, line=line, column=column, hint=hint)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    parts, end = [], 0
+    for start, stop, replacement in sorted(edits):
+        parts += text[end:start], replacement
+        end = stop
+    return "".join(parts) + text[end:]
 
 
 def _found(path: Path, text: str) -> Iterator[Registration]:

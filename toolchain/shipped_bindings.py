@@ -22,7 +22,7 @@ from pathlib import Path
 
 from simulator.scan import blank, closing, without_comments
 from toolchain.code import Code
-from toolchain.registrations import UNIQUE, Edit, Registration
+from toolchain.registrations import UNIQUE, Edit, Registration, edited
 from toolchain.sources import label
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -111,11 +111,8 @@ def bound(code: Code, path: Path, part: str, names: Names) -> str:
 
     part: "cpu" or "cuda".
     """
-    text, parts, end = code.text(path), [], 0
-    for start, stop, replacement in sorted(_edits(code, path, text, part, names)):
-        parts += text[end:start], replacement
-        end = stop
-    return "".join(parts) + text[end:]
+    text = code.text(path)
+    return edited(text, _edits(code, path, text, part, names))
 
 
 def _edits(code: Code, path: Path, text: str, part: str, names: Names) -> Iterator[Edit]:

@@ -145,10 +145,6 @@ def seen(number: int, folder: str = "seen") -> None:
     write(f"{folder}/seen.h", f"#define ANSWER {number}")
 
 
-def flags_of_file(number: int) -> None:
-    write("seen/flags", f"-DANSWER={number}")
-
-
 def archive(number: int) -> None:
     source = write("seen/answer.cpp", f'extern "C" int answer_of_library() {{ return {number}; }}')
     archived = Path("seen/libseen.a").absolute()
@@ -171,12 +167,11 @@ PLAIN = 'extern "C" int answer() { return ANSWER; }'
         (seen, MACRO_NAMES_HEADER, ["-idirafter", "{}"]),
         (seen, f"#include <seen.h>\n{PLAIN}", ["-idirafter", "{}"]),
         (seen, PLAIN, ["-include", "{}/seen.h"]),
-        (flags_of_file, PLAIN, ["@{}/flags"]),
         (archive, OF_LIBRARY, ["-L{}", "-lseen"]),
         (archive, OF_LIBRARY, ["-Xlinker", "{}/libseen.a"]),
         (archive, OF_LIBRARY, ["-Wl,{}/libseen.a"]),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_whatever_a_flag_has_compilers_read_decides_a_build(edit, text, flags, request):
     name = f"seen{request.node.callspec.indices['edit']}"

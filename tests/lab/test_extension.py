@@ -602,7 +602,7 @@ def test_a_cell_that_offers_nothing_says_why_and_what_to_write(notebook):
     assert "nothing in it can be called from Python" in shown
     assert "add is a template" not in shown
     assert "kernel add: it is a template" in shown
-    assert 'extern "C" void launch_add(const float* x, float* y, int n, cudaStream_t' in shown
+    assert 'extern "C" void launch_add(..., cudaStream_t stream) { add<<<blocks, threads' in shown
 
 
 def test_a_cell_of_includes_alone_offers_what_they_define(notebook):

@@ -224,10 +224,9 @@ def test_a_program_with_a_main_may_have_them(tmp_path, capfd, check):
 
 
 @pytest.mark.parametrize(
-    "flags", [["-D", "N=4"], ["--define-macro=N=4"], ["-Xcompiler=-DN=4"], ["@flags"], ["-DN=1"]]
+    "flags", [["-D", "N=4"], ["--define-macro=N=4"], ["-Xcompiler=-DN=4"], ["-DN=1"]]
 )
 def test_flags_define_them_in_any_form_and_in_order(tmp_path, monkeypatch, flags):
-    (tmp_path / "flags").write_text("-DN=4")
     (tmp_path / "before.h").write_text("#define AS_SEEN_BEFORE N\n")
     (tmp_path / "n.cu").write_text('extern "C" int n() { return AS_SEEN_BEFORE; }\n')
     monkeypatch.chdir(tmp_path)

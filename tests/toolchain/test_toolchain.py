@@ -402,6 +402,8 @@ def test_flags_that_are_none_are_named():
         checked_flags([3], "cpu")
     with pytest.raises(ValueError, match="cannot hold the end of a line"):
         checked_flags(["-DX=1\n2"], "cpu")
+    with pytest.raises(ValueError, match=r"flags\[0\] is '@file': give the flags that this file"):
+        checked_flags(["@file"], "cpu")
 
 
 @pytest.mark.parametrize("target", machine.TARGETS)
