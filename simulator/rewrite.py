@@ -404,9 +404,6 @@ def _nvccs_names(code: str) -> Iterator[_Edit]:
         yield *match.span(), f"SIMULATOR_{match[1]}"
 
 
-_KEEP = (
-    "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
-)
 _INCLUDE = Path(__file__).with_name("include")
 _HAS = "|".join(
     re.escape(path.relative_to(_INCLUDE).as_posix())

@@ -34,7 +34,6 @@ _MEMORY = {
     "LDSM": ("read", "shared"),
     "LDGSTS": ("read", "global"),
 }
-SYNCHRONOUS = {"LDG", "LD", "LDS", "LDSM", "LDL", "ATOMG", "ATOM", "ATOMS", "LDC"}
 ASYNCHRONOUS = {"LDGSTS", "UTMALDG", "UBLKCP", "SYNCS", "WARPGROUP", "HGMMA", "IGMMA", "QGMMA"}
 
 # The unit of a multiprocessor's quarter that executes an instruction, and for how many cycles.

@@ -232,8 +232,6 @@ void prepare_to_leave_host(uintptr_t function) {
     if (found.sa_sigaction != on_trap) earlier_trap_action = found;
 }
 
-void ask_to_leave_host(pthread_t thread) { send_stop(thread); }
-
 // The entry of a function; itself where there can be none.
 const void* entry_of(const void* function) {
     struct [[gnu::packed]] Entry {
@@ -269,7 +267,6 @@ bool may_leave() { return false; }
 bool is_fork_of_call() { return false; }
 bool begin_to_leave_host(void*) { return false; }
 void prepare_to_leave_host(uintptr_t) {}
-void ask_to_leave_host(pthread_t) {}
 [[noreturn]] void leave_call(const std::string&) { abort(); }
 #endif
 

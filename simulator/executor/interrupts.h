@@ -47,7 +47,7 @@ bool is_main_thread() {
 thread_local const bool on_main_thread = is_main_thread();
 
 void prepare_to_leave_host(uintptr_t function);  // host_calls.h
-void ask_to_leave_host(pthread_t thread);
+void send_stop(pthread_t thread);                // stops.h
 
 struct sigaction earlier_interrupt;  // what stood there before ours
 void on_interrupt(int signal, siginfo_t* info, void* context);
@@ -227,7 +227,7 @@ class Interrupts {
         if (!function || turn < grace || turn % 10) return;
         if (!is_leaving) prepare_to_leave_host(function);
         is_leaving = true;
-        ask_to_leave_host(main_thread);
+        send_stop(main_thread);
     }
 
     std::atomic<bool> in_main{false}, awake{false}, is_pending{false}, may_be_noted{false};

@@ -106,7 +106,7 @@ Error execute(const Launch& launch) {
     const bool explain = error.code == cudaSuccess && !watcher;
     const Error damage = damage_beside(launch, explain ? Damage::ToExplain : Damage::ByKernel);
     interrupts->leave();
-    if (interrupts->leaves_host()) ask_to_leave_host(pthread_self());
+    if (interrupts->leaves_host()) send_stop(pthread_self());
     if (error.code == cudaSuccess) error = damage;
     fflush(stdout);                                             // what the kernel printed
     const bool is_late = error.code == cudaErrorLaunchTimeout;  // the kernel may be right

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simulator.ptx.rules import Rule, Use
 
-_BAR = r"(?:bar(?:\.cta)?|barrier(?:\.cta)?)"
-
 
 def _call(function: str) -> object:
     def code(use: Use) -> str:
