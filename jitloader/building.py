@@ -107,8 +107,6 @@ def linked(inputs: Inputs, deferred: Deferred | OnDemand, first: str = "") -> Bu
     """A build in parts, the first of which is there under this name.
 
     None where more than those would have to be compiled.
-
-    Raises: as `build_of` does.
     """
     with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
         return cached(inputs, in_parts=True) or _build(inputs, alone, deferred, first)
@@ -120,8 +118,6 @@ def completed(inputs: Inputs, lifeline: int) -> None:
     Nobody waits for it: under the name of its lock nothing else is built.
 
     lifeline: as of `compile_library`.
-
-    Raises: as `build_of` does.
     """
     name = f"{inputs.name}{UNAWAITED}"
     with inputs.cache.lock(name, wait=False) as alone:

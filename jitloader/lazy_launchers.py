@@ -128,10 +128,7 @@ def output_of_parts(build: Build) -> str:
 
 
 def whole(build: Build, recipe: Recipe) -> Build:
-    """The build that is compiled whole, of one that is in parts.
-
-    Raises: as `build_of` does.
-    """
+    """The build that is compiled whole, of one that is in parts."""
     if not build.launchers:
         return build
     background.stop()

@@ -139,10 +139,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
 
 
 def opened_now(recipe: Recipe) -> tuple[Inputs, OpenBuild]:
-    """What a recipe's files hold now, and the build of that, opened.
-
-    Raises: as `build_of` and `open_build` do.
-    """
+    """What a recipe's files hold now, and the build of that, opened."""
     builds = ((inputs, opened(inputs)) for inputs in readings(recipe))
     return next((inputs, build) for inputs, build in builds if build)
 

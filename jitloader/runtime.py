@@ -55,9 +55,6 @@ def libraries(program: Build, checked: bool = False) -> list[Path]:
     """What a program for the CPU needs opened before it, for all to use, in this order.
 
     checked: it is instrumented.
-
-    Raises:
-        CompileError: one does not compile here.
     """
     checkers = [_built(checker_recipe())] if checked else []
     needed = [_runtime(), *checkers, *map(_build_of, program.libraries)]
@@ -65,10 +62,7 @@ def libraries(program: Build, checked: bool = False) -> list[Path]:
 
 
 def ensure_with_runtime(wanted: Recipe) -> Build:
-    """The build of a recipe, and for the CPU that of the runtime; compiled if there is none.
-
-    Raises: as `ensure` does.
-    """
+    """The build of a recipe, and for the CPU that of the runtime; compiled if there is none."""
     if wanted.target == "cpu":
         ensure(recipe())
     return ensure(wanted)
@@ -83,33 +77,21 @@ def library() -> ctypes.CDLL:
 
 
 def open_libraries(build: Build) -> None:
-    """Open what a build calls besides: those of simulator.LIBRARIES whose headers it includes.
-
-    Raises:
-        CompileError: one does not compile here.
-    """
+    """Open what a build calls besides: those of simulator.LIBRARIES whose headers it includes."""
     for header in build.libraries:
         _library_of(header)
 
 
 @functools.cache
 def checker() -> ctypes.CDLL:
-    """The library that watches kernels under check, and that these call.
-
-    Raises:
-        CompileError: it does not compile here.
-    """
+    """The library that watches kernels under check, and that these call."""
     library()
     return _opened(functools.partial(_built, checker_recipe()))
 
 
 @functools.cache
 def tracer() -> ctypes.CDLL:
-    """The library that records what kernels do for lab.trace, which they call.
-
-    Raises:
-        CompileError: it does not compile here.
-    """
+    """The library that records what kernels do for lab.trace, which they call."""
     checker()
     return _opened(functools.partial(_built, tracer_recipe()))
 
@@ -164,8 +146,6 @@ def build_for_environment() -> None:
     So do they PyTorch's headers for bindings for a GPU, parsed, where there is nvcc.
 
     What an earlier release or compiler left there goes after a month.
-
-    Raises: as `ensure` does.
     """
     cache = Cache(ENVIRONMENT)
     ensure(recipe(), cache)
@@ -175,10 +155,7 @@ def build_for_environment() -> None:
 
 
 def parse_for_bindings(cache: Cache) -> None:
-    """Have PyTorch's stable headers parsed for the bindings of kernels for a GPU.
-
-    Raises: as `ensure` does.
-    """
+    """Have PyTorch's stable headers parsed for the bindings of kernels for a GPU."""
     from toolchain import precompiled  # late: a warm load does without
 
     source = precompiled.FOR_SET_UP

@@ -35,9 +35,6 @@ def running_variant(
     """Meanwhile the functions of the kernel are those of the variant.
 
     check: only for lab.check, which needs no other build of it.
-
-    Raises:
-        CompileError: it does not compile.
     """
     before = kernel.recipe
     kernel.recipe = variant_of(kernel, constants)
