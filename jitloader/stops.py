@@ -10,12 +10,12 @@ import ctypes
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from jitloader.builds import Build
+from toolchain import machine
 
 # What the runtime calls of Python's C API, in the order of `simulator_interrupt`.
 _API = (
@@ -60,11 +60,7 @@ def line_of(library: Path, offset: int) -> str:
     program, build = shutil.which("addr2line"), Build.read(library.parent)
     if not program or not build:
         return ""
-    command = [program, "-i", "-e", str(library), hex(offset)]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    output = machine.output_of([program, "-i", "-e", str(library), hex(offset)]) or ""
     for file, line in re.findall(r"^(.+?):(\d+)", output, re.MULTILINE):  # the innermost first
         for label in build.kept:
             if f"/{file}".endswith(f"/{label.lstrip('/')}"):

@@ -6,9 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-import torch
-
-from toolchain import sources
+from toolchain import machine, sources
 from toolchain.code import Code
 
 # The libraries of CUDA by the headers that ask for them. Of one that a program does not use after
@@ -54,7 +52,9 @@ def include_flags(code: Code, home: Path) -> list[str]:
     include = []
     for header in _headers(code):
         if not (home / "include" / header).is_file():
-            include += [folder for folder in _wheels("include") if (folder / header).is_file()][:1]
+            include += [
+                folder for folder in machine.in_wheels("*/include") if (folder / header).is_file()
+            ][:1]
     return [word for folder in dict.fromkeys(include) for word in ("-isystem", str(folder))]
 
 
@@ -74,17 +74,12 @@ def _headers(code: Code) -> list[str]:
     return sorted(n for n in names if any(re.fullmatch(way, n) for way in _OF_HEADERS))
 
 
-def _wheels(folder: str) -> list[Path]:
-    """Folders of this name in NVIDIA's wheels, which torch brings along."""
-    return sorted((Path(torch.__file__).parents[1] / "nvidia").glob(f"*/{folder}"))
-
-
 def folders(home: Path) -> list[Path]:
     """Where CUDA's libraries lie: in the toolkit's folder, and in those of the wheels.
 
     The system's loader looks there, too, when a program is started.
     """
-    places = [home / "lib64", home / "lib", *_wheels("lib")]
+    places = [home / "lib64", home / "lib", *machine.in_wheels("*/lib")]
     return [place for place in places if place.is_dir()]
 
 

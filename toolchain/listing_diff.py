@@ -16,6 +16,7 @@ from typing import NamedTuple
 from toolchain import opcodes
 from toolchain.instructions import Function, Instruction
 from toolchain.listing import WIDTH, Listing, ListingSource, shown
+from toolchain.tables import html_lines
 
 MOST_OPCODES = 8  # that a function's headline names
 AROUND = 3  # unchanged instructions shown above and below a change
@@ -141,9 +142,9 @@ class ListingDiff(list[Change]):
             yield f"{left[:WIDTH]:<{WIDTH}} | {mark} {shown(it).strip()}"
 
     def _repr_html_(self) -> str:
-        from toolchain import listing_diff_html
-
-        return listing_diff_html.page(self)
+        kinds = {" | +": "added", " | -": "removed"}
+        lines = str(self).splitlines()
+        return html_lines((kinds.get(it[WIDTH : WIDTH + 4], "same"), it) for it in lines)
 
 
 def _paired(old: list[Function], new: list[Function]) -> list[Change]:

@@ -35,9 +35,6 @@ STYLE = """
 .kp-code > .n { text-align: right; opacity: 0.65 }
 .kp-code > .c { border-left: 1px solid rgba(128,128,128,.3); overflow: visible }
 .kp-code .a { opacity: 0.5 } .kp-code b { font-weight: 600 } .kp-code .l { opacity: 0.7 }
-.kp-code .plus { background: rgba(46,160,67,.28) }
-.kp-code .minus { background: rgba(248,81,73,.28) }
-.kp-code .gap { grid-column: 1 / -1; opacity: 0.6; text-align: center }
 .kp-legend span { margin-right: 1.2em; white-space: nowrap }
 .kp-table { border-collapse: collapse; font-size: var(--jp-code-font-size, 13px) }
 .kp-table td, .kp-table th { padding: 1px 0.8em 1px 0; text-align: right; border: none }
@@ -84,18 +81,13 @@ def heading(text: str) -> str:
     return f"<div><code style='background: none'><b>{html.escape(name)}</b></code>: {more}</div>"
 
 
-def cells_of(
-    place: Place | None, source: str, code: Iterable[str], tinted: bool = True
-) -> Iterator[str]:
-    """The three cells of a run: where, the line of source, the instructions.
-
-    tinted: the instructions too, in the colour of the line.
-    """
+def cells_of(place: Place | None, source: str, code: Iterable[str]) -> Iterator[str]:
+    """The three cells of a run: where, the line of source, the instructions."""
     look = f" style='background: {tint(place)}'" if place else ""
     where = html.escape(f"{Path(place.file).name}:{place.line}") if place else ""
     text = html.escape(source.strip())
     yield f"<div class='n'{look}>{where}</div><div{look} title='{html.escape(source.strip())}'>"
-    yield f"{text}</div><div class='c'{look if tinted else ''}>"
+    yield f"{text}</div><div class='c'{look}>"
     yield "\n".join(code)
     yield "</div>"
 

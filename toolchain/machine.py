@@ -26,6 +26,15 @@ GET_CXX = (
 )
 
 
+def output_of(command: list[str], text: str = "") -> str | None:
+    """What a program makes of a text; None where it fails, is missing or does not answer."""
+    try:
+        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout if run.returncode == 0 else None
+
+
 def cxx() -> str:
     """The C++ compiler's command, chosen as torch chooses it."""
     return os.environ.get("CXX") or "c++"
@@ -93,15 +102,19 @@ def checked_target(target: str, origin: str) -> str:
     return target
 
 
+def in_wheels(pattern: str, package: str = "nvidia") -> list[Path]:
+    """Files and folders of NVIDIA's wheels, or of another package."""
+    spec = importlib.util.find_spec(package)
+    places = map(Path, (spec and spec.submodule_search_locations) or ())
+    return [path for place in places for path in sorted(place.glob(pattern))]
+
+
 def cuda_home() -> Path | None:
     """The CUDA toolkit's folder: CUDA_HOME, nvcc on PATH, the nvcc wheel, /usr/local/cuda."""
     candidates = [Path(os.environ[v]) for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
     if on_path := shutil.which("nvcc"):
         candidates.append(Path(on_path).resolve().parent.parent)
-    if wheel := importlib.util.find_spec("nvidia"):
-        places = map(Path, wheel.submodule_search_locations or ())
-        candidates += sorted(home for place in places for home in place.iterdir())
-    candidates.append(Path("/usr/local/cuda"))
+    candidates += [*in_wheels("*"), Path("/usr/local/cuda")]
     # nvcc.profile lies beside the real nvcc, and beside no wrapper script of that name.
     return next((home for home in candidates if (home / "bin/nvcc.profile").is_file()), None)
 
@@ -122,10 +135,8 @@ def cuda_tool(name: str) -> Path:
     candidates = [home / "bin" / name] if home else []
     if on_path := shutil.which(name):
         candidates.append(Path(on_path))
-    for package, pattern in ("nvidia", "*/bin"), ("triton", "backends/nvidia/bin"):
-        spec = importlib.util.find_spec(package)
-        for place in (spec and spec.submodule_search_locations) or ():
-            candidates += sorted(path / name for path in Path(place).glob(pattern))
+    candidates += in_wheels(f"*/bin/{name}")
+    candidates += in_wheels(f"backends/nvidia/bin/{name}", "triton")
     for path in candidates:
         if os.access(path, os.X_OK) and path.is_file():
             return path
@@ -145,9 +156,7 @@ def cccl() -> tuple[Path, int] | None:
     They come with pip's nvidia-cuda-cccl and with a CUDA toolkit; older ones than OLDEST_CCCL do
     not count.
     """
-    wheel = importlib.util.find_spec("nvidia")
-    places = map(Path, wheel.submodule_search_locations or ()) if wheel else ()
-    folders = [folder for place in places for folder in sorted(place.glob("*/include/cccl"))]
+    folders = in_wheels("*/include/cccl")
     if home := cuda_home():
         folders.append(home / "include/cccl")
     for folder in folders:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
@@ -397,11 +396,7 @@ _READ_ONLY = (".rodata", ".data.rel.ro")
 
 
 def _output_of(*command: str) -> list[str]:
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=machine.PATIENCE)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return run.stdout.splitlines()
+    return (machine.output_of(list(command)) or "").splitlines()
 
 
 def demangled_names(names: list[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,11 +148,11 @@ class _Flat:
         preprocess = [*command, "-E", "-w", "-x", "c++", *macros]
         large = [f"-D{name}=999999" for name in unknown]
         ways = [[], large] if unknown else [[]]
-        outputs = [_run([*preprocess, *way, "-"], self.text) for way in ways]
+        outputs = [_output_of([*preprocess, *way, "-"], self.text) for way in ways]
         if len(set(outputs)) > 1:  # so that it is worth the time to look into their headers
             known = self._defined_by_headers(preprocess, unknown)
             if known is not None:
-                outputs = [_run([*preprocess, *known, "-"], self.text)]
+                outputs = [_output_of([*preprocess, *known, "-"], self.text)]
         return [self.text if output is None else output for output in outputs]
 
     def _defined_by_headers(self, preprocess: list[str], names: list[str]) -> list[str] | None:
@@ -168,7 +167,7 @@ class _Flat:
         folders = [simulator.INCLUDE] if cuda is None else [f"{cuda}/include"]
         places = [f"-I{folder}" for folder in (*folders, *self.code.recipe.include)]
         first = "" if cuda is None else "#include <cuda_runtime.h>"
-        defines = _run([*preprocess, "-dM", *places, "-"], "\n".join([first, *headers]))
+        defines = _output_of([*preprocess, "-dM", *places, "-"], "\n".join([first, *headers]))
         if defines is None:
             return None
         values = dict(re.findall(r"^#define (\w+)(?!\() ?(.*)$", defines, re.MULTILINE))
@@ -190,12 +189,5 @@ class _Flat:
         return Unit("\n".join(lines), tuple(places))
 
 
-def _run(command: list[str], text: str) -> str | None:
-    """What a preprocessor makes of a text; None where it fails."""
-    try:
-        run = subprocess.run(
-            command, input=f"{text}\n", capture_output=True, text=True, timeout=machine.PATIENCE
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return run.stdout if run.returncode == 0 else None
+def _output_of(command: list[str], text: str) -> str | None:
+    return machine.output_of(command, f"{text}\n")

@@ -1,8 +1,8 @@
-"""Tables of strings, the first row of which is the head."""
+"""Tables of strings, the first row of which is the head, and lines of text with a look each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Rows = Sequence[Sequence[str]]
 
@@ -23,3 +23,21 @@ def html_table(rows: Rows, css_class: str = "") -> str:
         f"{begin}<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead>"
         f"<tbody>{lines}</tbody></table>"
     )
+
+
+_LOOKS = {
+    "head": "font-weight:bold",
+    "place": "opacity:0.6",
+    "added": "background:rgba(46,160,67,0.25)",
+    "removed": "background:rgba(248,81,73,0.25)",
+    "same": "",
+}
+
+
+def html_lines(lines: Iterable[tuple[str, str]]) -> str:
+    """Lines of a diff, each behind its kind."""
+    from html import escape
+
+    shown = (f'<div style="{_LOOKS[kind]}">{escape(it) or "&nbsp;"}</div>' for kind, it in lines)
+    look = "margin:0;line-height:1.3;font-size:var(--jp-code-font-size,13px)"
+    return f'<pre style="{look}">{"".join(shown) or "no difference"}</pre>'

@@ -171,8 +171,8 @@ def test_a_diff_shows_what_came_and_went():
     assert "| + 0010  @!P0 LDG.E.64 R8, desc[UR4][R2.64]" in text
     assert "half, sm_90: new, 4 instructions" in text
     html = diff._repr_html_()
-    assert "<span class='minus'>-" in html
-    assert "<span class='plus'>+" in html
+    assert re.search(r'rgba\(248,81,73,0.25\)">[^<]*\| - 0010', html)
+    assert re.search(r'rgba\(46,160,67,0.25\)">[^<]*\| \+ 0010', html)
 
 
 def test_a_function_whose_parameters_changed_is_the_same_one():
