@@ -1,7 +1,7 @@
 # Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
 #   make lab        open the primer in JupyterLab; kernels are built when they are asked for
 #   make test       the tests: every op, the loader, the lab, the simulator, the checker, the chapters
-#   make test-all   these, and those that take long
+#   make test-all   these, and then those that take long
 #   make chapters   the book as a web site: html/index.html
 #   make bench      on a GPU: measure every op beside its rivals, write table and pictures
 #   make clean      remove what these targets made
@@ -60,9 +60,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=worksteal
 test: $(TESTS)
 	$(PYTEST) -m "not slow"
 
-# In one run: what tests share is made once, and no core waits between two.
-test-all: $(TESTS)
-	$(PYTEST)
+test-all: test
+	$(PYTEST) -m slow
 
 chapters: $(TESTS)
 	$(BIN)/python notebooks/site/book.py html
