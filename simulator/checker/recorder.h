@@ -43,7 +43,7 @@ struct LaunchRecord {
     // Of the blocks that were recorded: barriers, shuffles of warps, and tensor cores' operations.
     uint64_t barriers = 0, shuffles = 0;
     std::map<std::string, uint64_t> products = {};
-    std::string full_name = {};  // with its template arguments, where they are known
+    std::string full_name = {};              // with its template arguments, where they are known
     std::map<uintptr_t, uint64_t> ran = {};  // of Stretches
 };
 

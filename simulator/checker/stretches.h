@@ -1,5 +1,6 @@
-// How often each stretch of a kernel's code (basic block) runs, for lab.predict: -fsanitize-coverage
-// calls at its beginning. A warp runs it as often as the lane that does so most often.
+// How often each stretch of a kernel's code (basic block) runs, for lab.predict:
+// -fsanitize-coverage calls at its beginning. A warp runs it as often as the lane that does so most
+// often.
 #pragma once
 #include <stdint.h>
 #include <algorithm>
