@@ -1,5 +1,6 @@
 """quantize_mxfp8 and quantize_nvfp4, bit for bit, and matmul_block_scaled."""
 
+import re
 import subprocess
 from fractions import Fraction
 from pathlib import Path
@@ -282,6 +283,34 @@ def test_refused(name: str, x: Tensor, message: str):
 def test_refused_scale(scale: Tensor, message: str):
     with pytest.raises(RuntimeError, match=message):
         quantized("quantize_nvfp4", drawn((3, 64)), scale=scale.to(DEVICE))
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), 1e-60, 1e39], ids=str)
+def test_refused_number_as_scale(scale: float):
+    message = rf"scale is {scale}; wanted is a number that is positive"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        quantized("quantize_nvfp4", drawn((3, 64)), scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0.01, 3, 1e-40], ids=str)
+def test_a_number_as_scale_is_a_tensor(scale: float):
+    x = drawn((3, 64))
+    got = quantized("quantize_nvfp4", x, scale=scale)
+    for g, w in zip(got, check("quantize_nvfp4", x, "naive", got[2]), strict=True):
+        assert torch.equal(bits_of(g), bits_of(w))
+    assert got[2] == torch.tensor(scale, dtype=torch.float32)
+
+
+@each_version
+@pytest.mark.parametrize("scale", [0.0, -0.01, float("nan")], ids=str)
+def test_tensor_as_scale_that_is_not_positive(scale: float, version: str):
+    x, given = drawn((3, 64)), torch.tensor(scale, device=DEVICE)
+    q, scales, _ = quantized("quantize_nvfp4", x, version=version, scale=given)
+    if scale < 0:
+        check("quantize_nvfp4", x, version, given)
+        assert (scales.float() <= 0).all()
+    else:
+        assert not (q.view(torch.uint8) & 0x77).any()  # but for signs
 
 
 @pytest.mark.parametrize(
