@@ -125,6 +125,7 @@ with uncollected():
     from jitloader.handle import Kernel, handle_for, instrumented, loaded
     from jitloader.opening import OpenBuild
     from jitloader.runtime import checker as simulator_checker
+    from jitloader.runtime import ensure_checker as ensure_simulator_checker
     from jitloader.runtime import ensure_with_runtime, simulated_launches, surviving
     from jitloader.runtime import library as simulator_runtime
     from jitloader.runtime import tracer as simulator_tracer

@@ -89,6 +89,11 @@ def checker() -> ctypes.CDLL:
     return _opened(functools.partial(_built, checker_recipe()))
 
 
+def ensure_checker() -> Build:
+    """That library's build; compiled if there is none, and not opened."""
+    return ensure(checker_recipe())
+
+
 @functools.cache
 def tracer() -> ctypes.CDLL:
     """The library that records what kernels do for lab.trace, which they call."""

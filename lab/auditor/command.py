@@ -60,30 +60,48 @@ def main(words: list[str]) -> int:
     except (ValueError, TypeError, ImportError, AttributeError, OSError) as error:
         print(f"audit: {error}", file=sys.stderr)
         return WRONG_USE
-    print(report.to_json() if given.json else report)
-    if given.html:
-        report.save(given.html)
+    print(report.to_json() if given.json else report, flush=True)
+    try:
+        if given.html:
+            report.save(given.html)
+    except OSError as error:
+        print(f"audit: --html: {error}", file=sys.stderr)
+        return WRONG_USE
     return OK if report.ok else FOUND
 
 
 def resolved(name: str) -> Callable:
     """What MODULE:NAME stands for.
 
-    Raises ValueError if it is not written so, ImportError or AttributeError if there is none.
+    Raises ValueError if it is not written so or the module fails, ImportError or AttributeError if
+    there is none.
     """
     module, colon, path = name.partition(":")
     if not colon or not path:
         raise ValueError(f"{name!r}: wanted is MODULE:FUNCTION, as in kernels.square:square")
-    found = importlib.import_module(module)
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{module}: its import raises {_told(error)}") from error
     for part in path.split("."):
         found = getattr(found, part)
     return found
 
 
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def inputs_of(words: list[str], seed: int) -> tuple | dict:
     """The arguments that words stand for."""
     if len(words) == 1 and ":" in words[0]:
-        return resolved(words[0])()
+        example = resolved(words[0])
+        try:
+            return example()
+        except Exception as error:
+            raise ValueError(f"{words[0]} raises {_told(error)}") from error
     dice = torch.Generator().manual_seed(seed)
     return tuple(_value(word, dice) for word in words)
 

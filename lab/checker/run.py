@@ -233,12 +233,20 @@ def _checker() -> ctypes.CDLL:
     return checker
 
 
+_MEMORY = Path(__file__).with_name("check_memory.cpp")
+
+
+def prepare() -> None:
+    """Compile what every check loads besides its kernels, where the cache has none."""
+    jitload.ensure_simulator_checker()
+    jitload.ensure(_MEMORY, target="cpu")
+
+
 @cache
 def _memory() -> jitload.Kernel:
     """Of the lab's own: `jitload.loaded` does not name it, and nobody rebuilds it."""
     jitload.simulator_checker()
-    source = Path(__file__).with_name("check_memory.cpp")
-    kernel = jitload.Kernel(jitload.recipe_of([source], target="cpu"))
+    kernel = jitload.Kernel(jitload.recipe_of([_MEMORY], target="cpu"))
     kernel.reload()
     return kernel
 

@@ -49,7 +49,9 @@ def main(words: list[str]) -> int:
         missing = [it for it in given.files if not Path(it).is_file()]
         if missing or not (given.files or given.signature):
             raise ValueError(f"there is no file {missing[0]}" if missing else "which file? FILE.cu")
-    except (ValueError, OSError, SyntaxError) as error:
+        if wrong := [n for n in ("cases", "seconds", "memory", "jobs") if getattr(given, n) <= 0]:
+            raise ValueError(f"--{wrong[0]}: wanted is more than 0")
+    except (ValueError, OSError) as error:
         print(f"judge: {error}", file=sys.stderr)
         return WRONG_USE
     if given.signature:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 import jitload
 from lab.auditor.judging import judged
+from lab.checker.run import prepare
 from lab.judge import gate, gate_library, speed
 from lab.judge.pipe import Pipe
 from lab.judge.sandbox import SAY, Limit, Sandbox, end
@@ -409,10 +410,12 @@ class _Work:
 
 
 def _caches() -> list[str]:
-    """Folders with builds of the simulator itself, which the sandbox may read."""
+    """Folders with builds of the simulator and its checker, which the sandbox may read: what is not
+    there, each submission would compile anew, in its own time."""
     own = jitload.ensure(
         jitload.KERNELS / "square.cu", jitload.KERNELS / "square.cpp", target="cpu"
     )
+    prepare()
     return [str(own.folder.parent)]
 
 

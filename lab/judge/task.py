@@ -66,13 +66,26 @@ class Task:
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"task: {name} raises {type(error).__name__}: {error}") from error
+        else:
             new = [it for n, it in reference.OPS.items() if before.get(n) is not it]
         finally:
             reference.OPS.clear()
             reference.OPS.update(before)
         if len(new) != 1:
             raise ValueError(f"task: {name} has {len(new)} functions under @op; wanted is one")
-        return cls(new[0], path.absolute())
+        task = cls(new[0], path.absolute())
+        try:
+            found = task.results(task.draw({}, torch.float32, 0))
+        except Exception as error:
+            raise ValueError(
+                f"task: {new[0].name} fails on what is drawn for it: {error}"
+            ) from error
+        if not found or not all(isinstance(it, Tensor) for it in found):
+            said = ", ".join(type(it).__name__ for it in found) or "nothing"
+            raise ValueError(f"task: {new[0].name} returns {said}; wanted is a tensor, or several")
+        return task
 
     @property
     def options(self) -> dict:
@@ -130,7 +143,7 @@ class Task:
 
     def results(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         found = self.op.function(**inputs, **self.options)
-        return [found] if isinstance(found, Tensor) else list(found)
+        return list(found) if isinstance(found, tuple | list) else [found]
 
     def cases(self, seed: int, count: int) -> list[tuple[dict[str, int], int]]:
         """Sizes and the seed of the values: fuzzed, each shape twice in a row with other values."""

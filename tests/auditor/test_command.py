@@ -50,6 +50,29 @@ def test_wrong_use_says_what_is_wanted(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_a_module_and_an_example_that_fail_are_wrong_use(tmp_path, capsys, monkeypatch):
+    """An exit status of 1 would say that the op falls into a trap."""
+    (tmp_path / "ends.py").write_text("raise SystemExit(0)\n")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "right.py").write_text("def example(): return 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for words, said in {
+        ("ends:f",): "ends: its import raises SystemExit",
+        ("broken:f",): "broken: its import raises SyntaxError",
+        ("torch:relu", "right:example"): "right:example raises ZeroDivisionError",
+    }.items():
+        assert main([*words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_loses_no_result(tmp_path, capsys):
+    words = ["torch:relu", "--reference", "torch:relu", "float32[4]", "--only", "empty"]
+    assert main([*words, "--html", str(tmp_path / "none/page.html")]) == 2
+    said = capsys.readouterr()
+    assert "audit of" in said.out
+    assert "--html: " in said.err
+
+
 def test_arguments():
     x, index, eps = inputs_of(["float16[2, 3]", "int64[5] < 3", "1e-5"], 0)
     assert (x.dtype, tuple(x.shape), eps) == (torch.float16, (2, 3), 1e-5)

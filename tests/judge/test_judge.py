@@ -265,6 +265,24 @@ def test_a_task_of_a_file(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("raise SystemExit", "SystemExit"),
+        ("def scale(:", "SyntaxError"),
+        ('@op(x="rows cols")\ndef scale(x):\n    return None', "returns NoneType"),
+        ('@op(x="rows cols")\ndef scale(x):\n    return x.numpy()', "returns ndarray"),
+        ('@op(x="rows cols")\ndef scale(x):\n    return x @ x', "fails on what is drawn for it"),
+    ],
+)
+def test_a_task_that_is_none(tmp_path, capsys, body, said):
+    path = tmp_path / "scale.py"
+    path.write_text(f"from reference import op\n\n{body}\n")
+    assert main([str(path), "--signature"]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", [*reference.OPS])
 def test_every_op_is_a_task(name):
     task = Task.of(name)
@@ -277,6 +295,8 @@ def test_every_op_is_a_task(name):
 def test_wrong_use_and_a_table(tmp_path, capsys):
     assert main(["no_such_task", "x.cu"]) == 2
     assert main(["square", str(tmp_path / "none.cu")]) == 2
+    assert main(["square", "--cases", "0", __file__]) == 2
+    capsys.readouterr()
     assert main(["square", "--signature"]) == 0
     assert "launch(const float* x, float* y, int64_t rows" in capsys.readouterr().out
     files = [str(written(tmp_path, n, EXPLOITS[n])) for n in ("fork", "system")]
