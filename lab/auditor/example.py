@@ -108,9 +108,9 @@ def described(value: object) -> str:
 
 
 def _parameters(function: Callable) -> list[str]:
-    schema = getattr(function, "_schema", None) or getattr(
-        getattr(function, "default", None), "_schema", None
-    )
+    # Of torch.library.custom_op, of torch.ops.my.op, and of torch.ops.my.op.default.
+    of = (getattr(function, name, None) for name in ("_opoverload", "default"))
+    schema = getattr(next(filter(None, of), function), "_schema", None)
     if schema is not None:
         return [it.name for it in schema.arguments]
     try:

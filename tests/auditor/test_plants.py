@@ -187,6 +187,29 @@ def test_an_op_of_torch_library(name, run, fake, row):
         assert not caught(report), str(report)
 
 
+@torch.library.custom_op("audit_plants::custom", mutates_args=())
+def custom(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+custom.register_fake(lambda x, by: torch.empty_like(x))
+
+
+@torch.library.custom_op("audit_plants::of_a_size", mutates_args=())
+def of_a_size(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+of_a_size.register_fake(lambda x, by: x.new_empty(6, 8))
+
+
+@pytest.mark.parametrize("op", [custom, of_a_size], ids=["right", "of_a_size"])
+def test_an_op_of_custom_op(op):
+    only = ["error", "shapes", "opcheck", "fake tensors"]
+    report = audited(op, only, (torch.ones(6, 8), 2.0), reference=lambda x, by: x * by)
+    assert caught(report) == ({"fake tensors"} if op is of_a_size else set()), str(report)
+
+
 def quadratic(x: torch.Tensor) -> torch.Tensor:
     """Its time grows by the square of the rows."""
     begun, y = time.process_time(), x * 2
