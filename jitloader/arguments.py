@@ -20,7 +20,6 @@ from toolchain.machine import default_target
 from toolchain.sources import ROOT, file_in, folders_in
 
 KERNELS = ROOT / "kernels"
-LONGEST_FILE_NAME = 255  # bytes: what Linux and macOS allow, a folder's too
 LONGEST_NAME = 100  # of a kernel, whose builds are folders
 
 
@@ -77,13 +76,7 @@ def _why_no_file(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            return ""
-        longest = max(path.parts, key=lambda part: len(os.fsencode(part)))
-        length = len(os.fsencode(longest))
-        if error.errno == errno.ENAMETOOLONG and length > LONGEST_FILE_NAME:
-            return f"a name of {length} bytes is too long: a file's has at most {LONGEST_FILE_NAME}"
-        return error.strerror
+        return "" if error.errno == errno.ENOENT else error.strerror
     except ValueError as error:  # there is a null character in it
         return str(error)
     if stat.S_ISREG(mode):

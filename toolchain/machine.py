@@ -65,21 +65,15 @@ def found_cxx() -> list[str]:
     Raises:
         MissingTool: one of them is missing; the message says how to get it.
     """
-    words, flags = cxx_command()
-    paths = []
-    for number, word in enumerate(words, 1):
-        path = shutil.which(word)
-        if path is None and number < len(words):
-            import shlex
-
-            without = shlex.join([*words[: number - 1], *words[number:], *flags])
-            raise MissingTool(
-                f"{word!r} is not on PATH, and CXX is {cxx()!r}, which starts the C++ compiler by"
-                f" it: install {word}, or leave it out, as in CXX={shlex.quote(without)}"
-            )
-        if path is None:
-            raise MissingTool(f"no C++ compiler: {word!r} is not on PATH. {GET_CXX}, or set CXX")
-        paths.append(path)
+    words, _ = cxx_command()
+    paths = list(map(shutil.which, words))
+    if None in paths[:-1]:
+        missing = words[paths.index(None)]
+        raise MissingTool(
+            f"{missing!r} is not on PATH, and CXX is {cxx()!r}: install it, or leave it out"
+        )
+    if paths[-1] is None:
+        raise MissingTool(f"no C++ compiler: {words[-1]!r} is not on PATH. {GET_CXX}, or set CXX")
     return paths
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from toolchain import machine
 from toolchain.errors import MissingTool
 from toolchain.instructions import Function, Instruction, Place, functions
 from toolchain.sources import labelled
@@ -59,12 +58,7 @@ def _compiled(words: list[str], source: Path, architecture: str, tree: Path) -> 
     """What nvcc makes of a source, restored below `tree`, with the flags of a recorded command."""
     nvcc = words[0]
     if not Path(nvcc).is_file():
-        home = machine.cuda_home()
-        if home is None:
-            raise MissingTool(
-                "no nvcc: set CUDA_HOME, put nvcc on PATH, or pip install nvidia-cuda-nvcc"
-            )
-        nvcc = str(home / "bin/nvcc")
+        raise MissingTool(f"{nvcc} is gone, with which this was built: build it anew")
     flags = list(_flags(words[1:]))
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I/")]
     restored = [f"-I{place}" for folder in folders if (place := _placed(tree, folder)).is_dir()]

@@ -464,7 +464,7 @@ def test_what_load_cannot_take_is_said():
         jitload.load("layernorm")
     with pytest.raises(FileNotFoundError, match=r"nothing\.cu"):
         jitload.load("nothing.cu")
-    with pytest.raises(FileNotFoundError, match=r"a name of 303 bytes is too long: .* at most 255"):
+    with pytest.raises(FileNotFoundError, match=r"no source .*n\.cu: File name too long"):
         jitload.load("n" * 300 + ".cu")
     Path("folder.cu").mkdir()
     with pytest.raises(FileNotFoundError, match=r"no source .*folder.cu: it is a folder"):
