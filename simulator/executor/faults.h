@@ -23,6 +23,8 @@ std::string where_is(uintptr_t address) {
     if (!address) return " at the null pointer";
     const std::string at = text(" at address 0x%zx", address);
     if (address < near) return at + ": an element of a null pointer";
+    if (const GuardedMemory::Island freed = guarded.find_freed(address); freed.bytes)
+        return at + text(", in memory of %zu bytes that has been freed", freed.bytes);
     const GuardedMemory::Island nearest = guarded.find(address);
     constexpr size_t far = size_t(1) << 30;
     if (!nearest.bytes || GuardedMemory::distance(nearest, address) > far)
