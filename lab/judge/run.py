@@ -113,8 +113,10 @@ def judge(
     call may take. memory: bytes that the submission's process may hold. gated: False leaves out
     what the gate says of source and library.
 
-    Raises ValueError if there is no such task, OSError if there is no such file.
+    Raises ValueError if there is no such task or no case, OSError if there is no such file.
     """
+    if cases < 1:
+        raise ValueError(f"cases: {cases}; wanted is one at least")
     task = task if isinstance(task, Task) else Task.of(task)
     path = Path(submission)
     text = path.read_text(errors="replace")  # once: what is looked at is what is compiled

@@ -6,10 +6,12 @@ Its tools return the JSON that the commands print. It needs the package mcp, 2 o
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +72,30 @@ def _with_file(source: str, of: Any) -> dict[str, Any]:
         return of(path)
 
 
+def _telling(tool: Callable, told_error: type[Exception]) -> Callable:
+    """The tool, with errors whose text reaches the client: the SDK keeps all others' to itself."""
+
+    @functools.wraps(tool)
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return tool(*args, **kwargs)
+        except (ValueError, OSError, RuntimeError) as error:
+            raise told_error(str(error)) from error
+
+    return telling
+
+
 def main(words: list[str]) -> int:
     """Serve until the client goes; returns the exit status."""
     try:
         from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         print('mcp: pip install "kernel-playground[mcp]"', file=sys.stderr)
         return 2
     jitload.announce(False)
     server = MCPServer("kernel-playground")
     for tool in TOOLS:
-        server.tool()(tool)
+        server.tool()(_telling(tool, ToolError))
     server.run()
     return 0

@@ -27,7 +27,11 @@ def asked(*calls: tuple[str, dict]) -> tuple[set[str], list[dict]]:
             await client.initialize()
             tools = {it.name for it in (await client.list_tools()).tools}
             answers = [await client.call_tool(name, given) for name, given in calls]
-            return tools, [json.loads(it.content[0].text) for it in answers]
+            texts = [it.content[0].text for it in answers]
+            return tools, [
+                {"wrong": text} if it.is_error else json.loads(text)
+                for it, text in zip(answers, texts, strict=True)
+            ]
 
     return asyncio.run(ask())
 
@@ -43,6 +47,19 @@ def test_tools_return_the_json_of_the_commands():
     assert refused["stage"] == "gate"
     assert error["line"] == 3
     assert "nothing" in error["error"]
+
+
+def test_a_client_is_told_why_a_call_is_wrong():
+    source = CONTROLS["plain"]
+    calls = {
+        ("signature", "task", "cube"): "no file of Python and none of square",
+        ("judge", "cases", 0): "cases: 0; wanted is one at least",
+        ("audit", "op", "square"): "wanted is MODULE:FUNCTION",
+    }
+    given = {"signature": {}, "judge": {"task": "square", "source": source}, "audit": {}}
+    asks = [(tool, given[tool] | {name: value}) for tool, name, value in calls]
+    for said, answer in zip(calls.values(), asked(*asks)[1], strict=True):
+        assert said in answer["wrong"]
 
 
 @pytest.mark.slow
