@@ -551,6 +551,7 @@ void multiply(const Tile& tile, const void* a, const void* b, void* d) {
 }  // namespace simulator::tensor_cores
 
 #include "tensor_cores/fragments.h"
-#include "tensor_cores/tcgen05.h"
+#include "tensor_cores/matrix_rows.h"
+#include "tensor_cores/tensor_uses.h"
 #include "tensor_cores/warpgroups.h"
 #include "tensor_cores/wmma.h"

@@ -483,7 +483,8 @@ def _number(operand: Operand, mnemonic: str) -> str:
         flipped = int(match[1], 16) ^ (1 << 63 if operand.negated else 0)
         return f"{flipped:#x}ull"
     # What these have as a number is how many bytes, or which lanes, whatever their types.
-    kinds = [] if mnemonic.startswith(("cp.", "mma.")) else re.findall(r"\.([a-z]+\d+)", mnemonic)
+    is_count = mnemonic.startswith(("cp.", "mma.", "redux."))
+    kinds = [] if is_count else re.findall(r"\.([a-z]+\d+)", mnemonic)
     is_double = bool(kinds) and kinds[-1] == "f64"
     is_float = bool(kinds) and kinds[-1] == "f32"
     if "." in text or (re.search(r"[eE]", text) and not text.lower().startswith("0x")):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from checked import checked, kernels
+from checked import FOLDER, checked, kernels
 
 import jitload
 import lab
@@ -26,6 +26,37 @@ def test_what_goes_to_several_blocks_is_read_once():
     report = checked(kernels("correct_async.cu").blocks_share_loads)
     x = report.tensors[report.tensors["tensor"] == "x"]
     assert int(x["bytes_moved"].iloc[0]) == int(x["bytes_read"].iloc[0]) == 3 * 2 * 512
+
+
+# As CuTe's first tutorial of tcgen05 has it. It runs, for ptxas makes `word` wait.
+NEVER_AWAITED = """
+#include "export.cuh"
+#include "tensor_memory.cuh"
+__global__ void never_awaited_kernel(float* y) {
+    BEGIN(32)
+    if (threadIdx.x == 0) multiply(columns, tile), commit_to(&barrier);
+    wait_at(&barrier, 0);
+    after();
+    LOAD(word, columns);
+    y[threadIdx.x] = word;
+    __syncthreads();
+    if (threadIdx.x < 32) deallocate(columns, 32);
+}
+EXPORT(never_awaited, never_awaited_kernel<<<1, threads>>>(y))
+"""
+
+
+def test_a_load_of_tensor_memory_that_nobody_waits_for(tmp_path):
+    path = tmp_path / "never_awaited.cu"
+    path.write_text(NEVER_AWAITED)
+    library = jitload.load(path, target="cpu", include=[str(FOLDER)])
+    findings = checked(library.never_awaited).findings
+    lines = NEVER_AWAITED.split("\n")
+    load, free = (n for n, line in enumerate(lines, 1) if "LOAD(" in line or "deallocate(" in line)
+    assert set(zip(findings["kind"], findings["line"], strict=True)) == {
+        ("register in use", load),
+        ("tensor memory in use", free),
+    }
 
 
 REFUSED = """

@@ -6,6 +6,7 @@ values.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from typing import NamedTuple
@@ -93,8 +94,13 @@ def name_of(what: str, count: int, end: str) -> str:
 
 def load_and_store(count: int, end: str) -> str:
     shape = f"sync.aligned.m8n8.x{count}{end}.shared.b16"
+    name = name_of("", count, end)
+    return loads(f"load{name}", count, shape) + stores(f"store{name}", count, shape)
+
+
+def loads(name: str, count: int, shape: str) -> str:
     return f"""
-__global__ void {name_of("load", count, end)}_kernel(const int* image, const int* rows, int* to) {{
+__global__ void {name}_kernel(const int* image, const int* rows, int* to) {{
     __shared__ alignas(16) int memory[{SHARED // 4}];
     int words[{count}];
     copy(image, memory);
@@ -103,11 +109,14 @@ __global__ void {name_of("load", count, end)}_kernel(const int* image, const int
                  : "r"(start_of(memory) + rows[threadIdx.x]) : "memory");
     for (int i = 0; i < {count}; i++) to[threadIdx.x * {count} + i] = words[i];
 }}
-extern "C" void {name_of("load", count, end)}(const int* image, const int* rows, int* to) {{
-    {name_of("load", count, end)}_kernel<<<1, 32>>>(image, rows, to);
-}}
-__global__ void {name_of("store", count, end)}_kernel(
-    const int* from, const int* rows, int* image) {{
+extern "C" void {name}(const int* image, const int* rows, int* to) {{
+    {name}_kernel<<<1, 32>>>(image, rows, to);
+}}"""
+
+
+def stores(name: str, count: int, shape: str) -> str:
+    return f"""
+__global__ void {name}_kernel(const int* from, const int* rows, int* image) {{
     __shared__ alignas(16) int memory[{SHARED // 4}];
     int words[{count}];
     for (int i = 0; i < {count}; i++) words[i] = from[threadIdx.x * {count} + i];
@@ -117,8 +126,8 @@ __global__ void {name_of("store", count, end)}_kernel(
                  : "memory");
     copy(memory, image);
 }}
-extern "C" void {name_of("store", count, end)}(const int* from, const int* rows, int* image) {{
-    {name_of("store", count, end)}_kernel<<<1, 32>>>(from, rows, image);
+extern "C" void {name}(const int* from, const int* rows, int* image) {{
+    {name}_kernel<<<1, 32>>>(from, rows, image);
 }}"""
 
 
@@ -229,6 +238,105 @@ def test_stmatrix_puts_rows_anywhere_and_changes_nothing_else(library, target, c
             for row, column in mine(lane, bool(end)):
                 image[rows[matrix * 8 + row] // 2 + column] = next(values)
     assert halves(memory) == image
+
+
+# ---- Bytes, and numbers of 4 and 6 bits that become bytes: compute capability 10.0. The places are
+# those of CUTLASS' Copy_Traits (copy_traits_sm100.hpp), as bits of a matrix.
+
+
+def laid_out(index: int, *modes: tuple[int, int]) -> int:
+    """Of a layout of CuTe: the sizes of its modes and their strides, the first counts fastest."""
+    place = 0
+    for size, stride in modes:
+        place += index % size * stride
+        index //= size
+    return place
+
+
+class ByteMatrices(NamedTuple):
+    """lanes: where the rows of the lanes begin, as bits. is_plain: a lane has a word of a row."""
+
+    name: str
+    count: int  # of registers
+    shape: str
+    lanes: tuple[tuple[int, int], ...]
+    bits: int = 8
+    is_plain: bool = False
+
+    def place(self, lane: int, byte: int) -> tuple[int, int]:
+        """The lane that has the row of a byte of a lane's registers, and the byte's column."""
+        if self.is_plain:
+            bit = lane * 32 + byte % 4 * 8 + byte // 4 * 1024
+        else:
+            bit = laid_out(lane, (4, 256), (8, 8))
+            bit += laid_out(byte, (2, 128), (2, 64), (4, 1024))
+        rows = {laid_out(each, *self.lanes): each for each in reversed(range(32))}
+        return rows[bit // 128 * 128], bit % 128 // 8
+
+
+PAIRED = ((2, 128), (2, 1024), (4, 256))
+PACKED = {4: ".b8x16.b4x16_p64", 6: ".b8x16.b6x16_p32", 8: ".b8"}
+BYTE_LOADS = [
+    ByteMatrices(
+        f"load_{bits}_trans_x{x}", 2 * x, f"m16n16.x{x}.trans.shared{PACKED[bits]}",
+        (*PAIRED, (2, 2048 if x == 2 else 0)), bits,
+    )
+    for bits in (4, 6, 8) for x in (1, 2)
+] + [
+    ByteMatrices(
+        f"load_{bits}_x{x}", x, f"m8n16.x{x}.shared{PACKED[bits]}",
+        ((8 * x, 128), (4 // x, 0)), bits, True,
+    )
+    for bits in (4, 6) for x in (1, 2, 4)
+]  # fmt: skip
+BYTE_STORES = [
+    ByteMatrices(f"store_bytes_x{x}", x, f"m16n8.x{x}.trans.shared.b8", ((8 * x, 128), (4 // x, 0)))
+    for x in (1, 2, 4)
+]
+
+
+@pytest.fixture(scope="module")
+def of_bytes(tmp_path_factory):
+    parts = [COPIES, *(loads(it.name, it.count, f"sync.aligned.{it.shape}") for it in BYTE_LOADS)]
+    parts += [stores(it.name, it.count, f"sync.aligned.{it.shape}") for it in BYTE_STORES]
+    path = tmp_path_factory.mktemp("matrices") / "bytes.cu"
+    path.write_text("\n".join(parts))
+    return jitload.load(str(path), name="test_ptx_byte_matrices", target="cpu")
+
+
+def unpacked(row: bytes, bits: int) -> list[int]:
+    """16 numbers: 6 bits in the lower ones of a byte, 4 bits in bits 2 to 5."""
+    number = int.from_bytes(row, "little")
+    each = [number >> i * bits & (1 << bits) - 1 for i in range(16)]
+    return [value << 2 for value in each] if bits == 4 else each
+
+
+@pytest.mark.parametrize("it", BYTE_LOADS, ids=lambda it: it.name)
+def test_ldmatrix_of_bytes(of_bytes, it):
+    rng = random.Random(it.count)
+    image, rows = rng.randbytes(SHARED), random_rows(rng, it.count)
+    to = torch.zeros(32, it.count, dtype=torch.int32)
+    given = torch.frombuffer(bytearray(image), dtype=torch.int32)
+    getattr(of_bytes, it.name)(given, torch.tensor(rows, dtype=torch.int32), to)
+    expected = []
+    for lane, byte in itertools.product(range(32), range(4 * it.count)):
+        at, column = it.place(lane, byte)
+        expected.append(unpacked(image[rows[at] :][:16], it.bits)[column])
+    assert list(to.view(torch.uint8).flatten()) == expected
+
+
+@pytest.mark.parametrize("it", BYTE_STORES, ids=lambda it: it.name)
+def test_stmatrix_of_bytes(of_bytes, it):
+    rng = random.Random(it.count)
+    image, rows = bytearray(rng.randbytes(SHARED)), random_rows(rng, it.count)
+    given = rng.randbytes(32 * it.count * 4)
+    memory = torch.frombuffer(bytearray(image), dtype=torch.int32)
+    registers = torch.frombuffer(bytearray(given), dtype=torch.int32)
+    getattr(of_bytes, it.name)(registers, torch.tensor(rows, dtype=torch.int32), memory)
+    for i, (lane, byte) in enumerate(itertools.product(range(32), range(4 * it.count))):
+        at, column = it.place(lane, byte)
+        image[rows[at] + column] = given[i]
+    assert bytes(memory.view(torch.uint8).tolist()) == bytes(image)
 
 
 def test_movmatrix_transposes(library, target):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -156,6 +157,13 @@ def store_case(
     CASES.append(case)
 
 
+for space in ("shared", "generic shared"):
+    name = "st.bulk.weak.shared::cta" if space == "shared" else "st.bulk"
+    zeroed = Case(f"{name} [{{a}}], {{v0}}, 0;", space, [], ["u64"], is_late=True)
+    for size in (0, 8, 48):
+        memory = some_bytes()
+        zeroed.rows.append(Row(memory, (size,), (), bytes(size) + memory[size:]))
+    CASES.append(zeroed)
 for kind, count, space in itertools.product(TYPES, (1, 2, 4), ("global", "shared")):
     if count * bits_of(kind) > 128:
         continue
@@ -516,6 +524,19 @@ def of_mask(mask: int) -> list[int]:
     return [lane for lane in LANES if mask >> lane & 1]
 
 
+def random_float() -> int:
+    odd = [0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 1, 0x80000001]
+    return RANDOM.choice([*odd, *(RANDOM.randrange(1 << 32) for _ in odd)])
+
+
+def extreme_float(words: list[int], op, keeps_nan: bool) -> int:
+    """min or max of words of f32. -0 is less than 0; a NaN gives way or, with .NaN, does not."""
+    numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
+    if not numbers or (keeps_nan and len(numbers) < len(words)):
+        return 0x7FFFFFFF
+    return op(numbers, key=lambda w: (struct.unpack("f", struct.pack("I", w))[0], not w >> 31))
+
+
 PREDICATE = "{{ .reg .pred p, q; setp.ne.u32 p, %2, 0; {vote}; {put} mov.u32 %1, 0; }}"
 for mask in (FULL, SOME):
     lanes = of_mask(mask)
@@ -556,6 +577,15 @@ for mask in (FULL, SOME):
             return {"add": sum, "min": min, "max": max}[op](values) & FULL, 0
 
         warp_case(f"redux.sync.{op}.{kind} %0, %2, {mask}; mov.u32 %1, 0;", reduced, mask=mask)
+    if "cuda" not in TARGETS:  # an instruction of compute capability 10.0
+        some_are_nan = [random_float() for _ in LANES]
+        values = [some_are_nan, [0x7FC00001] * 32, [0x80000000, 0] * 16]
+        for op, abs_, nan, x in itertools.product(("min", "max"), (0, 1), (0, 1), values):
+            words = [x[i] & 0x7FFFFFFF if abs_ else x[i] for i in lanes]
+            result = extreme_float(words, {"min": min, "max": max}[op], nan)
+            name = f"redux.sync.{op}{'.abs' * abs_}{'.NaN' * nan}.f32"
+            text = f"{name} %0, %2, {mask}; mov.u32 %1, 0;"
+            warp_case(text, lambda i, x, y, r=result: (r, 0), mask=mask, x=x)
     for op in ("and", "or", "xor"):
 
         def logical(i, x, y, op=op, lanes=lanes):

@@ -7,6 +7,7 @@ the definitions in the manual. All cases are one kernel, and all threads run one
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -713,6 +714,30 @@ for kind in ("f16", "f32", "bf16", "f64"):
                 case(f"{name}.{kind}", f"{kind} {kind} {kind}", pick)
                 if kind in ("f16", "bf16"):
                     case(f"{name}.{kind}x2", f"{kind}x2 {kind}x2 {kind}x2", pairwise(pick))
+
+# Of three, and f32 of halves: compute capability 10.0.
+for op, ftz, nan, abs_ in itertools.product(("min", "max"), (False, True), (False, True), (0, 1)):
+
+    def of_three(*words, op=op, ftz=ftz, nan=nan, abs_=abs_):
+        words = [flushed(word, "f32") if ftz else word for word in words]
+        words = [word & 0x7FFFFFFF for word in words] if abs_ else words
+        return functools.reduce(lambda a, b: extreme(a, b, "f32", op, nan), words)
+
+    name = f"{op}{'.ftz' * ftz}{'.NaN' * nan}{'.abs' * abs_}.f32"
+    case(f"{name} %0, %1, %2, %3;", "f32 f32 f32 f32", of_three, runs_on_hopper=False)
+for mode, kind in itertools.product(("rn", "rz", "rm", "rp"), ("f16", "bf16")):
+    for op in ("add", "sub", "fma"):
+        count, function = arithmetic("f32", mode)[op]
+        for sat in (False, True):
+
+            def of_halves(*words, kind=kind, function=function, sat=sat):
+                numbers = [number(word, kind) for word in words[:-1]]
+                result = function(*numbers, number(words[-1], "f32"))
+                return saturated(result, "f32") if sat else result
+
+            types = " ".join(["f32", *[kind] * (count - 1), "f32"])
+            name = f"{op}.{mode}{'.sat' * sat}.f32.{kind}"
+            case(name, types, of_halves, runs_on_hopper=False)
 
 case("add.f32 %0, %1, 1.5;", "f32 f32", lambda a: added(number(a, "f32"), 1.5, "f32"))
 case("mul.rn.f32 %0, %1, -2.0;", "f32 f32", lambda a: multiplied(number(a, "f32"), -2.0, "f32"))

@@ -1,4 +1,4 @@
-"""Which spellings of tensor core instructions ptxas accepts, and the simulator: the same."""
+"""Which spellings of Blackwell's instructions ptxas accepts, and the simulator: the same."""
 
 from __future__ import annotations
 
@@ -70,6 +70,40 @@ def of_tensor_memory() -> list[str]:
     return found
 
 
+def of_the_rest() -> list[str]:
+    """What else is new in sm_100a: tensor copies, matrices of bytes, and arithmetic."""
+    found = []
+    registers = {n: "{" + ", ".join(f"r{i}" for i in range(n)) + "}" for n in range(1, 6)}
+    for to, multicast, cta, mode in itertools.product(
+        ("cluster", "cta"),
+        ("", ".multicast::cluster"),
+        ("", ".cta_group::1", ".cta_group::2"),
+        (".tile", ".tile::gather4", ".im2col", ".im2col::w"),
+    ):
+        rank = {".tile": 4, ".tile::gather4": 2}.get(mode, 4)
+        name = f"cp.async.bulk.tensor.{rank}d.shared::{to}.global{mode}"
+        operands = f"[r9], [d0, {registers[5 if rank == 2 else 4]}], [r10]"
+        operands += ", {h1, h2}" * mode.startswith(".im2col") + ", h0" * bool(multicast)
+        found.append(f"{name}.mbarrier::complete_tx::bytes{multicast}{cta} {operands};")
+    for shape, type_, trans, x in itertools.product(
+        ("m8n8", "m8n16", "m16n16", "m16n8"),
+        ("b16", "b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64"),
+        ("", ".trans"),
+        (1, 2, 4),
+    ):
+        name = f"matrix.sync.aligned.{shape}.x{x}{trans}.shared.{type_}"
+        for count in {x, min(2 * x, 4)}:
+            found.append(f"ld{name} {registers[count]}, [r9];")
+            found.append(f"st{name} [r9], {registers[count]};")
+    for op, a, b in itertools.product(("min", "max"), ("", ".abs"), ("", ".NaN")):
+        found.append(f"redux.sync.{op}{a}{b}.f32 f0, f1, r0;")
+        found += [f"{op}{b}{a}.f32 f0, f1, f2{more};" for more in ("", ", f3")]
+    for op, kind in itertools.product(("add", "sub", "mul", "fma.rn"), ("f16", "bf16")):
+        found.append(f"{op}.f32.{kind} f0, h0, {'h1, ' * (op == 'fma.rn')}f1;")
+    found += [f"st.bulk{weak}.shared::cta [d0], 64, 0;" for weak in ("", ".weak")]
+    return found
+
+
 def simulates(line: str) -> bool:
     registers = ".reg .pred p; .reg .b32 r<13>; .reg .b64 d<3>; .reg .f32 f<4>; .reg .b16 h<4>;"
     text = f'__global__ void k() {{ asm volatile("{{ {registers} {line} }}"); }}\n'
@@ -92,8 +126,13 @@ def assembles(line: str, architecture: str, folder) -> bool:
 @pytest.mark.skipif(machine.cuda_home() is None, reason="needs ptxas")
 @pytest.mark.parametrize(
     ("lines", "architecture"),
-    [(of_warps(), "sm_120a"), (of_tensor_memory(), "sm_100a"), (of_tensor_memory(), "sm_103a")],
-    ids=["sm_120a", "sm_100a", "sm_103a"],
+    [
+        (of_warps(), "sm_120a"),
+        (of_tensor_memory(), "sm_100a"),
+        (of_tensor_memory(), "sm_103a"),
+        (of_the_rest(), "sm_100a"),
+    ],
+    ids=["sm_120a", "sm_100a", "sm_103a", "the rest of sm_100a"],
 )
 def test_the_simulator_knows_what_ptxas_accepts(tmp_path, lines, architecture):
     wrong = {

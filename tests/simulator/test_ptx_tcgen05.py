@@ -309,7 +309,7 @@ extern "C" void columns(int warps, int count, int returned, int relinquishes, in
 }}
 
 // Registers that C++ copies before the wait, out of variables whose scope ends there: in nvcc's PTX
-// nothing stands between the loads and the wait. Without the wait it is an error.
+// nothing stands between the loads and the wait. Without the wait ptxas makes the stores wait.
 __global__ void chunks_kernel(const int* x, int* y, int waits) {{
     __shared__ unsigned memory;
     if (threadIdx.x < 32) allocate(&memory, 32);
@@ -839,19 +839,11 @@ def test_unknown_instructions_of_a_template_are_errors_where_it_is_used(tmp_path
         jitload.load(str(path), name="test_unknown", target="cpu")
 
 
-def test_registers_may_be_copied_before_the_wait(simulated):
+@pytest.mark.parametrize("waits", [1, 0], ids=["awaited", "never awaited"])
+def test_a_load_has_its_values_when_its_columns_are_freed(simulated, waits):
     x, y = torch.randint(2**30, (128, 16), dtype=torch.int32), torch.zeros(128, 16).int()
-    simulated.chunks(x, y, 1)
+    simulated.chunks(x, y, waits)
     assert torch.equal(y, x)
-
-
-def test_a_load_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(simulated):
-    x = torch.zeros(128, 16).int()
-    message = (
-        r"tcgen05\.dealloc: thread \d+ has not waited \(tcgen05\.wait::ld\) .*tcgen05_rest\.cu:\d+"
-    )
-    with pytest.raises(RuntimeError, match=message):
-        simulated.chunks(x, x.clone(), 0)
 
 
 def test_a_product_that_nobody_waits_for_is_an_error_when_its_columns_are_freed(simulated):

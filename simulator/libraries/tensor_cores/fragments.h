@@ -3,7 +3,7 @@
 // Lanes are in groups of four: `group` has a row of A and of C, and a column of B, and the four
 // share its elements, a register of each after the other.
 #pragma once
-#include "../../include/simulator/ptx/matrices.h"
+#include "../../include/simulator/tensor_cores.h"
 #include "scaled.h"
 
 namespace simulator::tensor_cores {
@@ -146,72 +146,6 @@ void multiply_fragments(Meeting* const* lanes, uint32_t which) {
     const WarpMatrices all(lanes, tile, tile.k);
     multiply(tile, all.a.bytes, all.b.bytes, all.d.bytes);
     all.give_back(lanes);
-}
-
-namespace {
-ptx::MatrixRows& rows_of(Meeting* const* lanes, int lane) {
-    return *static_cast<ptx::MatrixRows*>(lanes[lane]);
-}
-
-// Of matrix i, the word that a lane has, from rows that others have loaded.
-uint32_t word_of(Meeting* const* lanes, int lane, int i, bool is_transposed) {
-    if (!is_transposed) return rows_of(lanes, i * 8 + lane / 4).rows[lane % 4];
-    const auto half = [&](int row) {
-        return rows_of(lanes, i * 8 + row).rows[lane / 8] >> lane / 4 % 2 * 16 & 0xffff;
-    };
-    return half(lane % 4 * 2) | half(lane % 4 * 2 + 1) << 16;
-}
-}  // namespace
-
-void distribute_rows(Meeting* const* lanes, uint32_t which) {
-    if (which != ~0u) return;
-    for (int lane = 0; lane < 32; lane++) {
-        auto& mine = rows_of(lanes, lane);
-        if (mine.row) memcpy(mine.rows, mine.row, sizeof mine.rows);
-    }
-    for (int lane = 0; lane < 32; lane++) {
-        auto& mine = rows_of(lanes, lane);
-        for (int i = 0; i < mine.count; i++)
-            mine.words[i] = word_of(lanes, lane, i, mine.is_transposed);
-    }
-}
-
-void collect_rows(Meeting* const* lanes, uint32_t which) {
-    if (which != ~0u) return;
-    const auto& first = rows_of(lanes, 0);
-    for (int row = 0; row < 8 * first.count; row++) {
-        auto& to = rows_of(lanes, row);
-        for (int word = 0; word < 4; word++) {
-            if (!first.is_transposed) {
-                to.rows[word] = rows_of(lanes, row % 8 * 4 + word).words[row / 8];
-                continue;
-            }
-            to.rows[word] = 0;
-            for (int half = 0; half < 2; half++) {
-                const int column = word * 2 + half;
-                const uint32_t from = rows_of(lanes, column * 4 + row % 8 / 2).words[row / 8];
-                to.rows[word] |= (from >> row % 2 * 16 & 0xffff) << 16 * half;
-            }
-        }
-    }
-    for (int row = 0; row < 8 * first.count; row++) {
-        auto& to = rows_of(lanes, row);
-        if (to.row) memcpy(to.row, to.rows, sizeof to.rows);
-    }
-}
-
-void transpose(Meeting* const* lanes, uint32_t which) {
-    if (which != ~0u) return;
-    uint32_t words[32];
-    for (int lane = 0; lane < 32; lane++) words[lane] = rows_of(lanes, lane).words[0];
-    for (int lane = 0; lane < 32; lane++) {
-        uint32_t mine = 0;
-        for (int half = 0; half < 2; half++) {
-            const int row = lane % 4 * 2 + half, column = lane / 4;
-            mine |= (words[row * 4 + column / 2] >> column % 2 * 16 & 0xffff) << 16 * half;
-        }
-        rows_of(lanes, lane).words[0] = mine;
-    }
 }
 
 }  // namespace simulator::tensor_cores

@@ -72,10 +72,19 @@ def _tensor_type(name: str | None) -> str:
     return f"$TensorType_{_TYPES[name or 'u32']}"
 
 
+def _mask(use: Use, index: int) -> str:
+    """Of the blocks to copy to, which operand `index` is with .multicast::cluster."""
+    if not use.groups["multicast"]:
+        return "0"
+    if use.groups["to"] == "cta":
+        raise NotPtx(f"{use.instruction.mnemonic}: .multicast::cluster goes with .shared::cluster")
+    return use[index]
+
+
 def _to_shared(use: Use) -> str:
     """`[to], [from], bytes, [barrier]{, mask}{, policy}`."""
     source = "generic" if use.groups["source"] == "global" else "shared"
-    mask = use[4] if use.groups["multicast"] else "0"
+    mask = _mask(use, 4)
     return f"$copy_bulk({use[0]}, ${source}({use[1]}), {use[2]}, {use[3]}, {mask});"
 
 
@@ -131,9 +140,8 @@ def _box_to_shared(use: Use) -> str:
         if len(listed) != wanted:
             raise NotPtx(f"{len(listed)} offsets in {use.instruction.text}, not {wanted}")
         offsets = ", {" + ", ".join(f"int16_t({each})" for each in listed) + "}"
-    masked = use[mask] if use.groups["multicast"] else "0"
     pairs = f"{use.groups['cta'] or 1} == 2"
-    return f"$copy_box({use[0]}, {_box(use, 1, offsets)}, {use[2]}, {masked}, {pairs});"
+    return f"$copy_box({use[0]}, {_box(use, 1, offsets)}, {use[2]}, {_mask(use, mask)}, {pairs});"
 
 
 def _box_to_global(use: Use) -> str:
@@ -237,7 +245,7 @@ RULES = [
         "cp_async_mbarrier.h",
     ),
     Rule(
-        rf"cp\.async\.bulk\.shared::(?:cluster|cta)\.(?P<source>global|shared::cta){_TELLS}"
+        rf"cp\.async\.bulk\.shared::(?P<to>cluster|cta)\.(?P<source>global|shared::cta){_TELLS}"
         rf"{_MULTICAST}{_HINT}",
         _to_shared,
         _BULK,
@@ -260,7 +268,7 @@ RULES = [
     Rule(r"cp\.async\.bulk\.wait_group\.read", "$wait_for_groups({0}, true);", _BULK),
     Rule(r"cp\.async\.bulk\.prefetch(?:\.[\w:]+)+", ";", "values.h"),
     Rule(
-        rf"cp\.async\.bulk\.tensor\.{_RANK}\.shared::(?:cluster|cta)\.global"
+        rf"cp\.async\.bulk\.tensor\.{_RANK}\.shared::(?P<to>cluster|cta)\.global"
         rf"{_LOADED}{_TELLS}{_MULTICAST}(?:{CTA_GROUP})?{_HINT}",
         _box_to_shared,
         _BULK,

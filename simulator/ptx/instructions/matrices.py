@@ -7,37 +7,48 @@ import re
 from simulator.ptx.language import NotPtx
 from simulator.ptx.rules import Rule, Use
 
-_MATRICES = r"(?P<rest>(?:\.(?:sync|aligned|m8n8|x[124]|trans|shared(?:::cta)?|b16))+)"
+_MATRICES = r"(?P<rest>(?:\.(?:sync|aligned|m\d+n\d+|x[124]|trans|shared(?:::cta)?|b\w+))+)"
+# Of each shape: how many registers a lane has of one matrix, whether it is transposed (None: as one
+# likes), and of how many bits the elements of each type are in memory.
+_PACKED = {"b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}
+_LOADED = {"m8n8": (1, None, {"b16": 16}), "m8n16": (1, False, _PACKED)}
+_LOADED["m16n16"] = (2, True, {"b8": 8, **_PACKED})
+_STORED = {"m8n8": (1, None, {"b16": 16}), "m16n8": (1, True, {"b8": 8})}
 
 
-def _shape(use: Use) -> tuple[int, str]:
+def _template(use: Use, shapes: dict, registers: int) -> str:
+    """The template's arguments: registers of a lane, whether transposed, bits of an element."""
     words = use.groups["rest"].split(".")
-    if not {"sync", "aligned", "m8n8", "b16"} <= set(words):
-        raise NotPtx(use.instruction.mnemonic)
+    shape = next((word for word in words if word in shapes), "")
     count = next((int(word[1]) for word in words if re.fullmatch("x[124]", word)), 0)
+    if not ({"sync", "aligned"} <= set(words) and shape):
+        raise NotPtx(use.instruction.mnemonic)
     if count == 0:
         raise NotPtx(f"{use.instruction.mnemonic}, which says x1, x2 or x4")
-    return count, "true" if "trans" in words else "false"
+    each, transposed, types = shapes[shape]
+    bits = types.get(".".join(word for word in words if re.fullmatch(r"b\d\w*", word)))
+    is_transposed = "trans" in words
+    if bits is None or count * each > 4 or transposed not in (None, is_transposed):
+        raise NotPtx(use.instruction.mnemonic)
+    if registers != count * each:
+        raise NotPtx(f"{registers} registers in {use.instruction.text}")
+    return f"<{registers}, {'true' if is_transposed else 'false'}, {bits}>"
 
 
 def _load(use: Use) -> str:
-    count, transposed = _shape(use)
     targets = use.vector(0)
-    if len(targets) != count:
-        raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
-    code = f"{{ const auto simulator_rows = $load_matrices<{count}, {transposed}>({use[1]}); "
+    how = _template(use, _LOADED, len(targets))
+    code = f"{{ const auto simulator_rows = $load_matrices{how}({use[1]}); "
     code += "".join(f"{t} = $word_of(simulator_rows, {i}); " for i, t in enumerate(targets))
     return code + "}"
 
 
 def _store(use: Use) -> str:
-    count, transposed = _shape(use)
     values = use.vector(1)
-    if len(values) != count:
-        raise NotPtx(f"{len(values)} registers in {use.instruction.text}")
+    how = _template(use, _STORED, len(values))
     code = "{ $MatrixRows simulator_rows; "
     code += "".join(f"$word_of(simulator_rows, {i}) = {value}; " for i, value in enumerate(values))
-    return code + f"$store_matrices<{count}, {transposed}>({use[0]}, simulator_rows); }}"
+    return code + f"$store_matrices{how}({use[0]}, simulator_rows); }}"
 
 
 _BITS = {"b1": 1, "s4": 4, "u4": 4, "f64": 64, "tf32": 32, "f16": 16, "bf16": 16}

@@ -53,6 +53,11 @@ def _load(use: Use) -> str:
     return code + "}"
 
 
+def _store_zeros(use: Use) -> str:
+    """`[to], bytes, 0`."""
+    return f"$store_zeros({pointer(use, 0)}, {use[1]});"
+
+
 def _store(use: Use) -> str:
     values, type_ = use.vector(1), use.groups["type"]
     count = int((use.groups["vector"] or "v1")[1:])
@@ -72,6 +77,7 @@ RULES = [
     Rule(rf"ld{SPACE}{_ORDER}{SCOPE}{_CACHE}{_TYPE}", _load, "memory_order.h"),
     Rule(rf"ldu(?:\.(?P<order>weak))?{SPACE}{_TYPE}", _load, "memory.h"),
     Rule(rf"st{_WEAK}{SPACE}{_CACHE}{_TYPE}", _store, "memory.h"),
+    Rule(r"st\.bulk(?:\.weak)?(?:\.(?P<space>shared::cta))?", _store_zeros, "memory.h"),
     Rule(rf"st{_ORDER}{SCOPE}{SPACE}{_CACHE}{_TYPE}", _store, "memory_order.h"),
     Rule(rf"st{SPACE}{_ORDER}{SCOPE}{_CACHE}{_TYPE}", _store, "memory_order.h"),
     Rule(

@@ -217,16 +217,39 @@ def _pairwise(name: str, count: int) -> Callable[[Use], str]:
 
 
 def _extreme(use: Use) -> str:
+    """Of two; f32 also of three, or of the magnitudes of three."""
     groups, kind = use.groups, use.groups["type"]
     is_half = kind in _HALVES
-    sources = _sources(use, 2)
+    has_three = kind == "f32" and len(use) == 4 and not groups["xorsign"]
+    sources = _sources(use, 3 if has_three else 2)
+    if groups.get("abs"):
+        if not has_three:
+            raise NotPtx(f"{use.instruction.text}: it takes 4 operands")
+        sources = [f"$float_abs<${kind}>({source})" for source in sources]
     flush = f"${'half_' if is_half else ''}flush<${kind}>"
     if groups.get("ftz"):
         sources = [f"{flush}({source})" for source in sources]
     name = ("half_" if is_half else "") + "extreme" + ("_xorsign" if groups.get("xorsign") else "")
     is_greatest = "true" if groups["op"] == "max" else "false"
     keeps_nan = "true" if groups.get("nan") else "false"
-    return f"{use[0]} = ${name}<${kind}, {is_greatest}, {keeps_nan}>({', '.join(sources)});"
+    result, *others = sources
+    for other in others:
+        result = f"${name}<${kind}, {is_greatest}, {keeps_nan}>({result}, {other})"
+    return f"{use[0]} = {result};"
+
+
+def _mixed(name: str, count: int) -> Callable[[Use], str]:
+    """f32 of f16 or bf16, which are its values exactly; the last operand is f32."""
+
+    def code(use: Use) -> str:
+        groups = use.groups
+        *halves, last = _sources(use, count)
+        sources = [f"$float_of_half<$f32, ${groups['of']}>({half})" for half in halves]
+        result = f"$float_{name}<$Round_{groups['mode'] or 'rn'}, $f32>"
+        result += f"({', '.join([*sources, last])})"
+        return f"{use[0]} = {f'$saturated<$f32>({result})' if groups['sat'] else result};"
+
+    return code
 
 
 _FLOAT, _HALF = "floating_point.h", "half_arithmetic.h"
@@ -288,7 +311,19 @@ _FLOATING = [
             Rule(rf"{name}\.(?P<type>bf16|bf16x2)", _floating(name, 1), _HALF),
         )
     ),
-    Rule(rf"(?P<op>min|max){_FTZ}{_NAN}{_XORSIGN}\.(?P<type>f32)", _extreme, _FLOAT),
+    Rule(
+        rf"(?P<op>min|max){_FTZ}{_NAN}(?:{_XORSIGN}|(?P<abs>\.abs))\.(?P<type>f32)",
+        _extreme,
+        _FLOAT,
+    ),
+    *(
+        Rule(
+            rf"{name}{_MODE}{'' if name == 'fma' else '?'}{_SAT}\.f32\.(?P<of>b?f16)",
+            _mixed(name, count),
+            "half_conversions.h",
+        )
+        for name, count in (("add", 2), ("sub", 2), ("fma", 3))
+    ),
     Rule(r"(?P<op>min|max)\.(?P<type>f64)", _extreme, _FLOAT),
     Rule(rf"(?P<op>min|max){_FTZ}{_NAN}{_XORSIGN}\.(?P<type>f16|f16x2)", _extreme, _HALF),
     Rule(rf"(?P<op>min|max){_NAN}{_XORSIGN}\.(?P<type>bf16|bf16x2)", _extreme, _HALF),

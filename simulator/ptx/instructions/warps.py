@@ -37,6 +37,13 @@ def _match_all(use: Use) -> str:
     )
 
 
+def _reduce_floats(use: Use) -> str:
+    op, keeps_nan = use.groups["op"], use.groups["nan"] is not None
+    nan = "~0u" if keeps_nan == (op == "max") else "0u"
+    value = f"{use[1]} & 0x7fffffff" if use.groups["abs"] else use[1]
+    return f"{use[0]} = $float_of_key(__reduce_{op}_sync({use[2]}, $key_of_float({value}, {nan})));"
+
+
 RULES = [
     Rule(r"shfl(?:\.sync)?\.(?P<mode>up|down|bfly|idx)\.b32", _shuffle, "warps.h"),
     Rule(r"vote\.sync\.ballot\.b32", "{0} = __ballot_sync({2}, {1});", "warps.h"),
@@ -53,6 +60,11 @@ RULES = [
     Rule(
         r"redux\.sync\.(?P<op>and|or|xor)\.b32",
         "{0} = __reduce_{op}_sync({2}, unsigned({1}));",
+        "warps.h",
+    ),
+    Rule(
+        r"redux\.sync\.(?P<op>min|max)(?P<abs>\.abs)?(?P<nan>\.NaN)?\.f32",
+        _reduce_floats,
         "warps.h",
     ),
     Rule(r"activemask\.b32", "{0} = __activemask();", "warps.h"),

@@ -1,5 +1,5 @@
-// Matrices that the lanes of a warp have together, 8 x 8 elements of 16 bits: how they are loaded
-// and stored. libraries/tensor_cores/fragments.h has the part of each lane.
+// Matrices that the lanes of a warp have together, of rows of 16 bytes: how they are loaded and
+// stored. libraries/tensor_cores/matrix_rows.h has the part of each lane.
 #pragma once
 #include "../tensor_cores.h"
 #include "meeting.h"
@@ -16,7 +16,8 @@ struct alignas(16) MatrixRow {
 struct MatrixRows : Meeting {
     MatrixRow* row = nullptr;
     uint32_t rows[4], words[4];
-    uint8_t count;
+    uint8_t count;      // of registers
+    uint8_t bits = 16;  // of an element in memory; those of 4 and 6 become bytes
     bool is_transposed;
 };
 using __ptx_MatrixRows = MatrixRows;
@@ -33,11 +34,12 @@ SIMULATOR_INLINE MatrixRow* row_of(uint64_t address, const char* what, const cha
     return reinterpret_cast<MatrixRow*>(p);
 }
 
-template <int count, bool is_transposed>
+template <int count, bool is_transposed, int bits>
 SIMULATOR_INLINE MatrixRows __ptx_load_matrices(uint64_t address, SIMULATOR_CALLER) {
     MatrixRows mine;
     mine.run = tensor_cores::distribute_rows;
     mine.count = count;
+    mine.bits = bits;
     mine.is_transposed = is_transposed;
     if (lane_id() < 8 * count) {
         mine.row = row_of(address, "ldmatrix", file, line);
@@ -50,10 +52,11 @@ SIMULATOR_INLINE MatrixRows __ptx_load_matrices(uint64_t address, SIMULATOR_CALL
     return mine;
 }
 
-template <int count, bool is_transposed>
+template <int count, bool is_transposed, int bits>
 SIMULATOR_INLINE void __ptx_store_matrices(uint64_t address, MatrixRows mine, SIMULATOR_CALLER) {
     mine.run = tensor_cores::collect_rows;
     mine.count = count;
+    mine.bits = bits;
     mine.is_transposed = is_transposed;
     MatrixRow* const to = lane_id() < 8 * count ? row_of(address, "stmatrix", file, line) : nullptr;
 #ifndef __SANITIZE_THREAD__

@@ -44,6 +44,11 @@ template <class T, int count>
 SIMULATOR_INLINE void __ptx_store(char* p, const Vector<T, count>& values) {
     *reinterpret_cast<Vector<T, count>*>(p) = values;
 }
+SIMULATOR_INLINE void __ptx_store_zeros(char* p, uint64_t bytes, SIMULATOR_CALLER) {
+    if (reinterpret_cast<uintptr_t>(p) % 8 || bytes % 8)
+        fail("its address and its size are multiples of 8 bytes", "st.bulk", file, line);
+    for (uint64_t i = 0; i < bytes; i += 8) __ptx_store<uint64_t, 1>(p + i, {0});
+}
 
 SIMULATOR_INLINE uint32_t __ptx_shared_address(uint64_t address) {
     return shared_address(__ptx_generic(address));

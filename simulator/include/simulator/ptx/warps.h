@@ -57,4 +57,14 @@ SIMULATOR_INLINE unsigned __ptx_elect(uint32_t mask, SIMULATOR_CALLER) {
 constexpr uint32_t __ptx_full_mask = full_mask;
 SIMULATOR_INLINE unsigned __ptx_lane_id() { return lane_id(); }
 
+// Unsigned numbers that compare as floats do, -0 before +0. Of a NaN it is the given one: 0 or ~0.
+SIMULATOR_INLINE uint32_t __ptx_key_of_float(uint32_t word, uint32_t of_nan) {
+    if ((word & 0x7fffffff) > 0x7f800000) return of_nan;
+    return word >> 31 ? ~word : word | 0x80000000;
+}
+SIMULATOR_INLINE uint32_t __ptx_float_of_key(uint32_t key) {
+    const uint32_t word = key >> 31 ? key & 0x7fffffff : ~key;
+    return (word & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : word;
+}
+
 }  // namespace simulator::ptx
