@@ -48,7 +48,8 @@ void Asynchronous::tensor_conflict(const char* what, const char* file, int line,
                                    const char* other_file, int other_line) {
     say("tensor memory in use",
         text("%s uses columns of a %s that nobody has waited for", what, other),
-        site_of(what, file, line), &site_of(other, other_file, other_line), other);
+        site_of(what, file, line),
+        &site_of(other, other_file, other_line, Kind::Read, true, nullptr), other);
 }
 
 void Asynchronous::tensor_fence(bool is_before) {
