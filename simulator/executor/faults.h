@@ -219,10 +219,16 @@ bool divides_least_number([[maybe_unused]] void* context) {
 #endif
 }
 
+// Where a call of printf that is under way returns to; 0 where none is.
+thread_local uintptr_t print_returns_to = 0;
+
 // The kernel's own instruction that faulted, or called what did: the first address of its code on
-// the stack is nearly always that to which the call returns.
+// the stack is nearly always that to which the call returns. But printf leaves much of the stack as
+// earlier calls have left it.
 uintptr_t place_of_fault(const LibraryCode& code) {
+    const uintptr_t printing = std::exchange(print_returns_to, 0);
     if (code.holds(fault.at)) return fault.at;
+    if (code.holds(printing)) return printing - 1;
     for (unsigned i = 0; i < fault.on_stack; i++)
         if (code.holds(fault.stack[i])) return fault.stack[i] - 1;
     return 0;

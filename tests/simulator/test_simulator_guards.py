@@ -73,6 +73,8 @@ CALLS = {
     "kernel.recursion_of_two[1, 1](ints)": rf"recursion: .*\n.*\.cu:({line_of('return odd<T>(x)')}|"
     rf"{line_of('return even<T>(x)')})",
     "kernel.recursion_of_two[64, 256](ints)": "recursion: a function calls itself, directly or by",
+    "kernel.wrong_format[1, 1](ints)": "illegal memory access at address 0x3.*\n"
+    rf"at .*\.cu:{line_of('x[0] + 3);')}",
     "kernel.division[1, 1](ints)": "integer division by zero",
     "kernel.large_local[1, 1](x, 3)": "stack overflow: the local variables take more than a thread",
     "kernel.kernel_exits[1, 1](3)": r"thread \(0, 0, 0\): it calls exit\(3\)\n"

@@ -86,6 +86,7 @@ __global__ void large_local(float* x, int n) {
 __global__ void kernel_exits(int status) { exit(status); }
 __global__ void kernel_raises(int signal) { raise(signal); }
 
+__global__ void wrong_format(const int* x) { printf("%s\n", x[0] + 3); }
 __global__ void increase(float* x) { x[threadIdx.x] += 1; }
 extern "C" void host_gives_malloc() {
     float* h = static_cast<float*>(calloc(32, 4));
