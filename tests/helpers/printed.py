@@ -3,6 +3,7 @@
 import math
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,24 +82,36 @@ def _scalars(name: str, kind: int, types: list) -> list[str]:
     return []
 
 
-def with_printf(text: str, trace: lab.Trace, file: str) -> str:
-    """The source with a printf of what a thread can name behind each statement that it has run."""
-    allowed, lines, code = statements(text), text.splitlines(), _code(text)
+def _named(trace: lab.Trace, file: str) -> dict[int, dict[str, int]]:
+    """What a trace's threads can name at each line of a file that they have run, and its type."""
     names: dict[int, dict[str, int]] = defaultdict(dict)
     for place in np.unique(trace.tables["steps"]["place"]).tolist():
         name, line, _ = trace.lines[place]
-        if Path(name).name != file or line not in allowed:
+        if Path(name).name != file:
             continue
         for variable in trace.scopes[place]:
             of, kind, declared = trace.variables[variable]
             if declared <= line and not re.match(r"simulator|this$|__", of):
                 names[line][of] = kind
-    shared = {it["name"] for it in trace.regions if it["shared"]}
+    return names
+
+
+def _shared(trace: lab.Trace) -> set[str]:
+    return {it["name"] for it in trace.regions if it["shared"]}
+
+
+def with_printf(text: str, traces: Sequence[lab.Trace], file: str) -> str:
+    """The source with a printf of what a thread can name behind each statement that one of the
+    traces has run."""
+    allowed, lines, code = statements(text), text.splitlines(), _code(text)
+    names: dict[int, dict[str, list[str]]] = defaultdict(dict)
+    for trace in traces:
+        for line, known in _named(trace, file).items():
+            if line in allowed:
+                names[line] |= {of: _scalars(of, it, trace.types) for of, it in known.items()}
+    shared = set().union(*map(_shared, traces))
     for line, known in names.items():
-        said = []
-        for of, kind in known.items():
-            for each in _scalars(of, kind, trace.types):
-                said.append((each, f"double({each})"))
+        said = [(each, f"double({each})") for of in known for each in known[of]]
         it = _SET.match(code[line - 1].strip())
         if it and it[1] in shared:
             at = f"double((const char*)&({it[1]}{it[2]}) - (const char*)&{it[1]})"
@@ -150,11 +163,15 @@ def compare(
         where these differ, a variable has no value yet.
     """
     wanted, others = printed_values(said), printed_values(other)
+    known, shared = _named(trace, file), _shared(trace)
     compared, unequal = 0, []
     is_whole = len(trace.report.launches) == 1 and not trace.is_cut
     cache: dict[tuple[int, int], dict[str, Any]] = {}
     runs: dict[tuple[int, int], list[int]] = {}
     for (thread, line, name), values in wanted.items():
+        of = re.search(r"\w+", name)[0]
+        if of not in (shared if name[0] in "&*" else known[line]):
+            continue  # it is of another trace
         if (thread, line) not in runs:
             runs[thread, line] = trace.runs_of(line, thread, file)
         steps = runs[thread, line]
