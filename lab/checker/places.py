@@ -77,9 +77,13 @@ class Places:
         via = "" if inner == own[0] else f"{Path(inner[0]).name}:{inner[1]}"
         return file, line, via
 
+    def place(self, library: str, offset: int) -> tuple[str, int, str]:
+        """File and line of an instruction, and the line that is inlined there."""
+        return self._place(symbols.frames(library, [offset])[offset])
+
     def at(self, library: str, offset: int, kernel: str) -> tuple[str, int]:
         """Of a kernel's instruction; where it is of no line, as an empty loop's, the kernel's."""
-        file, line, _ = self._place(symbols.frames(library, [offset])[offset])
+        file, line, _ = self.place(library, offset)
         return (file, line) if line else self._definition(re.sub(r"<.*|.*::", "", kernel))
 
     def _definition(self, kernel: str) -> tuple[str, int]:

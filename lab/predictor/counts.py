@@ -20,7 +20,8 @@ from lab.predictor import machine_code
 SECTOR, WARP = 32, 32
 COUNTED = ("requests", "asked", "sectors", "lines", "passes", "smooth")
 COUNTED += ("earlier", "first", "written", "pairs", "to_warp", "touched", "pieces")
-COUNTS_STRETCHES = ("-fsanitize-coverage=trace-pc",)
+# Without optimization a loop's condition is a stretch of its own, with the loop's line.
+COUNTS_STRETCHES = ("-fsanitize-coverage=trace-pc", "-fno-sanitize=thread", "-O0")
 UNTRUSTED = {"timeout", "deadlock", "out of bounds", "raised", "freed memory"}
 
 
@@ -151,8 +152,9 @@ def _runs_of_lines(it: dict[str, Any], report: Report) -> dict[tuple[str, int], 
     factor = it["blocks"] / max(it["recorded"], 1)
     runs: dict[tuple[str, int], float] = defaultdict(float)
     for each in it["ran"]:
-        line = report._places.at(each["library"], each["offset"], "")
-        runs[line] = max(runs[line], factor * each["runs"])
+        file, line, inlined = report._places.place(each["library"], each["offset"])
+        if not inlined:  # a function that the line calls may have loops of its own
+            runs[file, line] = max(runs[file, line], factor * each["runs"])
     return dict(runs)
 
 

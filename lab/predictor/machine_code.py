@@ -2,14 +2,14 @@
 
 A stretch (basic block) of the code that reads or writes memory has run as often as the checker has
 counted requests at its line; one without memory, as often as its neighbours in the same loop. Of a
-loop without any, the checker counts in a second run how often its lines are executed.
+loop without any, the checker counts in a second run how often its condition is.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,6 @@ class Stretch:
     known: bool = False
     is_loop: bool = False  # it branches back to its own beginning
     is_rare: bool = False  # the slow path of a division or a root
-    lines: list[tuple[str, int]] = field(default_factory=list)  # the user's, of each instruction
 
     @property
     def copies(self) -> int:
@@ -88,10 +87,12 @@ class Code:
     """A kernel's machine code.
 
     unknown: the part of its instructions whose runs nothing has counted.
-    uncounted: whether these include loops of the user's.
+    loop_lines: of each loop, the user's line that its branch back is of.
+    uncounted: whether the unknown include such loops.
     """
 
     stretches: list[Stretch]
+    loop_lines: list[tuple[str, int] | None] = field(default_factory=list)
     unknown: float = 0.0
     uncounted: bool = False
 
@@ -163,6 +164,7 @@ def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
     """The stretches of a function of `Build.machine_code`, and the loops that they are in."""
     stretches, labels = [Stretch()], {}
     back: list[tuple[int, int]] = []
+    lines: dict[tuple[int, int], tuple[str, int]] = {}
     of_library = False
     for it in function.code:
         if it.is_label:
@@ -174,25 +176,26 @@ def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
         opcode = it.text.split(" ", 1)[1] if it.text.startswith("@") else it.text
         opcode = opcode.partition(" ")[0].partition(".")[0]
         key = None
-        if place := it.place(users_file):
-            stretches[-1].lines.append((place.file, place.line))
-            if opcode in _MEMORY:
-                key = (place.file, place.line, *_MEMORY[opcode])
+        if opcode in _MEMORY and (place := it.place(users_file)):
+            key = (place.file, place.line, *_MEMORY[opcode])
         stretches[-1].instructions.append(_parsed(it.text, key))
         stretches[-1].is_rare |= of_library or opcode == "CALL"
         if match := _TARGET.search(it.text):
             here = len(stretches) - 1
             if match[1] in labels and labels[match[1]] <= here:
                 back.append((labels[match[1]], here))
+                if place := it.place(users_file):
+                    lines[back[-1]] = place.file, place.line
             stretches.append(Stretch())
         elif opcode in ("EXIT", "RET", "BRX"):
             stretches.append(Stretch())
-    for number, (begin, end) in enumerate(sorted(back, key=lambda it: it[0] - it[1])):
+    back.sort(key=lambda it: it[0] - it[1])
+    for number, (begin, end) in enumerate(back):
         for stretch in stretches[begin : end + 1]:
             stretch.loops += (number,)
         stretches[begin].is_loop |= begin == end
     # What comes after the last exit are the functions' slow paths and filling.
-    return Code([s for s in stretches if s.instructions])
+    return Code([s for s in stretches if s.instructions], [lines.get(it) for it in back])
 
 
 def count(
@@ -243,8 +246,9 @@ def count(
     for index, runs in weak.items():
         if index not in found:
             found[index] = runs
-    for index, runs in _runs_in_loops(code, warps, ran or {}).items():
-        found.setdefault(index, [runs])
+    if ran:
+        for index, runs in _runs_in_loops(code, warps, ran, found).items():
+            found[index] = [runs]
     for index, stretch in enumerate(code.stretches):
         if index in found:
             stretch.runs, stretch.known = max(found[index]), True
@@ -257,28 +261,38 @@ def count(
     _fill_in(code, warps)
 
 
-def _runs_in_loops(code: Code, warps: float, ran: dict[tuple[str, int], float]) -> dict[int, float]:
-    """How often each stretch in a loop has run, by how often its lines have."""
-    outer = {s.loops[:depth] for s in code.stretches for depth in range(len(s.loops))}
-    lines: dict[int, tuple[float, tuple[str, int]]] = {}
-    loops: dict[tuple[int, ...], list[int]] = defaultdict(list)
+def _runs_in_loops(
+    code: Code, warps: float, ran: dict[tuple[str, int], float], known: Iterable[int]
+) -> dict[int, float]:
+    """How often stretches have run that are in loops without requests.
+
+    known: stretches whose runs requests tell.
+    """
+    counted = {loop for index in known for loop in code.stretches[index].loops}
+    inside: dict[int, list[int]] = defaultdict(list)
     for index, stretch in enumerate(code.stretches):
-        known = sorted((ran[line], line) for line in stretch.lines if line in ran)
-        if known and stretch.loops and not stretch.is_rare:
-            # Instructions of an inner loop may have been moved to one around it.
-            lines[index] = known[len(known) // 2 if stretch.loops in outer else -1]
-            loops[stretch.loops].append(index)
+        if stretch.loops and stretch.loops[-1] not in counted and not stretch.is_rare:
+            inside[stretch.loops[-1]].append(index)
     unrolled: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-    for inside in loops.values():  # loops of one line are copies of a loop in the source
-        longest = max(inside, key=lambda index: lines[index][0])
-        copies = max(code.stretches[index].copies for index in inside)
-        unrolled[lines[longest][1]][longest] = copies
+    for loop, places in inside.items():  # loops of one line are copies of a loop in the source
+        if code.loop_lines[loop]:
+            copies = max(code.stretches[index].copies for index in places)
+            unrolled[code.loop_lines[loop]][places[0]] = copies
     found = {}
     for line, places in unrolled.items():
-        for longest, runs in _shared_out(ran[line], places, code, warps).items():
-            for index in loops[code.stretches[longest].loops]:
-                found[index] = runs * lines[index][0] / ran[line]
+        for first, runs in _shared_out(_rounds(line, ran, warps), places, code, warps).items():
+            found |= dict.fromkeys(inside[code.stretches[first].loops[-1]], runs)
     return found
+
+
+def _rounds(line: tuple[str, int], ran: dict[tuple[str, int], float], warps: float) -> float:
+    """Of a loop in a line: its condition runs once more than its body, whose first line follows."""
+    condition = ran.get(line, 0.0)
+    behind = min((it for it in ran if it[0] == line[0] and it[1] > line[1]), default=None)
+    body = ran[behind] if behind else 0.0
+    if condition < 1.5 * warps or condition - warps <= body < 1.1 * condition:
+        return body
+    return condition - warps
 
 
 def _are_whole(key: Key, known: dict[Key, float], at: dict[Key, dict[int, int]]) -> bool:
@@ -316,7 +330,8 @@ def _fill_in(code: Code, warps: float) -> None:
         for depth in range(len(stretch.loops), 0, -1):
             inner = stretch.loops[:depth]
             before, after = (
-                [s.runs for s in part if s.known and s.loops[:depth] == inner]
+                [s.runs for s in part if s.known and s.loops == inner]
+                or [s.runs for s in part if s.known and s.loops[:depth] == inner]
                 for part in (code.stretches[:index], code.stretches[index + 1 :])
             )
             peers = before + after
@@ -328,5 +343,6 @@ def _fill_in(code: Code, warps: float) -> None:
             stretch.runs = warps
         if (stretch.loops and depth < len(stretch.loops)) or (stretch.loops and not peers):
             unknown += len(stretch.instructions)
-            code.uncounted |= bool(stretch.lines)
+            line = code.loop_lines[stretch.loops[-1]] if code.loop_lines else None
+            code.uncounted |= line is not None
     code.unknown = unknown / max(total, 1)
