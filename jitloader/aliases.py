@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from jitloader.builds import Build
-from jitloader.forks import free_in_child
+from jitloader.cache import free_in_child
 
 # Where an operator may have an implementation; one under an alias has it where the build's has.
 _KEYS = (

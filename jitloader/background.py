@@ -13,7 +13,7 @@ import select
 import threading
 from collections.abc import Callable
 
-from jitloader.forks import free_in_child
+from jitloader.cache import free_in_child
 
 # Seconds in which a call that follows at once is alone.
 _PATIENCE = 0.5

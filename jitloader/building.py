@@ -17,8 +17,7 @@ import torch
 
 from jitloader import tracebacks
 from jitloader.builds import Build, Builds
-from jitloader.cache import UNAWAITED, Cache
-from jitloader.forks import free_in_child
+from jitloader.cache import UNAWAITED, Cache, free_in_child
 from jitloader.inputs import Inputs
 from jitloader.remembered import remember, remembered
 from toolchain.code import SIMULATOR, Recipe

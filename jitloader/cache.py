@@ -32,8 +32,10 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -365,3 +367,20 @@ def _is_still(path: Path, file: IO[str]) -> bool:
 
 with contextlib.suppress(OSError):  # a working directory that was removed
     _named()  # relative to where this process began, as far as we can tell
+
+
+_locks: weakref.WeakSet = weakref.WeakSet()
+
+
+def free_in_child(lock: threading.Lock | threading.RLock) -> threading.Lock | threading.RLock:
+    """A lock among threads that is free in processes that this one forks, which have no others."""
+    _locks.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    for lock in _locks:
+        lock._at_fork_reinit()
+
+
+os.register_at_fork(after_in_child=_free_all)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from jitloader import tracebacks
-from jitloader.forks import free_in_child
+from jitloader.cache import free_in_child
 from jitloader.opening import OpenBuild
 
 if TYPE_CHECKING:

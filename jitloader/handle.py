@@ -20,8 +20,7 @@ from jitloader import arguments, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
-from jitloader.cache import Cache
-from jitloader.forks import free_in_child
+from jitloader.cache import Cache, free_in_child
 from jitloader.formulas import Formulas
 from jitloader.functions import Functions
 from jitloader.inputs import Inputs

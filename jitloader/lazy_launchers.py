@@ -23,9 +23,8 @@ import torch
 from jitloader import background, kept_objects, runtime
 from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
-from jitloader.cache import Cache
+from jitloader.cache import Cache, free_in_child
 from jitloader.events import reported_as_one
-from jitloader.forks import free_in_child
 from jitloader.inputs import Inputs
 from toolchain import parts
 from toolchain.code import Recipe

@@ -18,8 +18,7 @@ import torch
 from jitloader import guards, runtime
 from jitloader.building import build_of, cached, readings
 from jitloader.builds import Build
-from jitloader.cache import Cache
-from jitloader.forks import free_in_child
+from jitloader.cache import Cache, free_in_child
 from jitloader.inputs import Inputs
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for

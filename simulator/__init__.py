@@ -79,8 +79,7 @@ def compile_flags(
         *(["-O2"] if RUNTIME in sources and not clang else []),  # every launch runs it
         # An interrupted kernel says at which line it stood. The libraries have no lines to show,
         # and compile in three quarters of the time without.
-        # An index beyond a std::vector of the host's is told, and does not spoil the heap.
-        *(["-g1", "-D_GLIBCXX_ASSERTIONS"] if kernels else []),
+        *(["-g1"] if kernels else []),
         "-march=native" if _IS_X86 else "-mcpu=native",
         "-fno-strict-aliasing",
         "-fno-math-errno",
@@ -104,7 +103,6 @@ LINK_FLAGS = [
 LIBRARY_LINK_FLAGS = [
     "-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort,--wrap=pthread_exit",
     "-Wl,--wrap=raise,--wrap=kill,--wrap=killpg,--wrap=pthread_kill",
-    "-Wl,--wrap=_ZSt21__glibcxx_assert_failPKciS0_S0_",
 ]
 if sys.platform != "linux":
     LINK_FLAGS = LIBRARY_LINK_FLAGS = []

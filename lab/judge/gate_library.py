@@ -26,8 +26,7 @@ _C_OF_OPS = re.compile(
     r"^(str(len|n?cmp|r?chr|str|to[a-z]+)|mem\w+|v?snprintf|localtime(_r)?|time|syscall|abort|bcmp"
     r"|__v?snprintf_chk|__libc_single_threaded|__errno_location|__tls_get_addr|__assert_fail"
     r"|__cxa_\w+|_Unwind_Resume(_or_Rethrow)?|__dynamic_cast|(aoti_)?torch_\w+"
-    r"|pthread_(mutex|once|rwlock|cond|self)\w*|__pthread_key_create"
-    r"|__wrap_\w*__glibcxx_assert_fail\w*)$"
+    r"|pthread_(mutex|once|rwlock|cond|self)\w*|__pthread_key_create)$"
 )
 # What a library of kernels needs from elsewhere.
 _IMPORTS = re.compile(
@@ -37,7 +36,7 @@ _IMPORTS = re.compile(
     r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|calloc|mem(cpy|set|move)|putchar|puts)"
     r"|__wrap_(__)?printf(_chk)?"
     r"|__(add|sub|mul|div|trunc|extend|float|fix)\w+[fi]\w*|__gxx_personality_v0|_Unwind_Resume"
-    r"|std::__throw_\w+\(.*|std::terminate\(\)|__wrap_\w*__glibcxx_assert_fail\w*"
+    r"|std::__throw_\w+\(.*|std::terminate\(\)"
     r"|(f?abs|a?(sin|cos|tan)h?|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|r?hypot"
     r"|erf|erfc|[lt]gamma|floor|ceil|round|trunc|l?l?rint|nearbyint|l?l?round|fmod|remainder|fma|fmin"
     r"|fmax|fdim|ldexp|frexp|modf|copysign|scalbn?|logb|ilogb|nextafter|sincos|j[01n]|y[01n]|nan)[fl]?)$"

@@ -26,20 +26,17 @@ void tell_end(const void* caller) {
 
 // What would end the process; it returns where it is to do that: in a program, and in a process
 // that the host's code has forked.
-void instead_of_failure(const std::string& what, const void* caller) {
+void instead_of_end(const std::string& call, const void* caller) {
     if (worker && worker->running) {
         tell_end(caller);
-        worker->fail(cudaErrorLaunchFailure, describe_thread(*worker) + ": " + what);
+        worker->fail(cudaErrorLaunchFailure, describe_thread(*worker) + ": it calls " + call);
     }
     if (may_leave()) {
         tell_end(caller);
-        leave_call(what);
+        leave_call("it calls " + call);
     }
-    if (python.raise && !is_fork_of_call()) throw std::runtime_error("the host's code: " + what);
-}
-
-void instead_of_end(const std::string& call, const void* caller) {
-    instead_of_failure("it calls " + call, caller);
+    if (python.raise && !is_fork_of_call())
+        throw std::runtime_error("the host's code: it calls " + call);
 }
 
 // Whether a signal is nothing that a process expects: nobody handles it, and it ends or stops the
@@ -77,14 +74,6 @@ SIMULATOR_ENDS(_exit)
 SIMULATOR_ENDS(_Exit)
 SIMULATOR_ENDS(quick_exit)
 #undef SIMULATOR_ENDS
-// Of an index beyond a std::vector, and the like: _GLIBCXX_ASSERTIONS.
-extern "C" SIMULATOR_EXPORT void __wrap__ZSt21__glibcxx_assert_failPKciS0_S0_(
-    const char* file, int line, const char* function, const char* condition) {
-    const std::string failed = std::string(condition) + " does not hold in " + function;
-    simulator::instead_of_failure(failed, __builtin_return_address(0));
-    fprintf(stderr, "%s:%d: %s\n", file, line, failed.c_str());
-    abort();
-}
 extern "C" SIMULATOR_EXPORT void __wrap_abort() {
     simulator::instead_of_end("abort()", __builtin_return_address(0));
     abort();

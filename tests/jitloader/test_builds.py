@@ -86,7 +86,15 @@ def test_a_header_in_the_folder_of_a_flag_is_as_one_in_a_folder_of_include(apart
         "flagged.cu",
         """
         #include <h.h>
-        extern "C" int answer() { int out; run(&out); return out; }
+        __device__ int out;
+        extern "C" int answer() {
+            int* at;
+            int value;
+            cudaGetSymbolAddress((void**)&at, out);
+            run(at);
+            cudaMemcpyFromSymbol(&value, out, sizeof value);
+            return value;
+        }
         """,
     )
     folders = ("first", "second")

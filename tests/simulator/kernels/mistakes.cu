@@ -109,11 +109,6 @@ extern "C" float host_reads_freed() {
     free(const_cast<float*>(h));
     return h[3];
 }
-extern "C" float host_vector(int i) {
-    std::vector<float> h(32);
-    h[i] = 1;
-    return h[i];
-}
 
 static int host_deeper(volatile int* n) {
     int local[64];
