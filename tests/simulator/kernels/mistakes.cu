@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-#include <vector>
 
 __global__ void square(const float* x, float* y) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
