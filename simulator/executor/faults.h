@@ -23,8 +23,6 @@ std::string where_is(uintptr_t address) {
     if (!address) return " at the null pointer";
     const std::string at = text(" at address 0x%zx", address);
     if (address < near) return at + ": an element of a null pointer";
-    if (const GuardedMemory::Island freed = guarded.find_freed(address); freed.bytes)
-        return at + text(", in memory of %zu bytes that has been freed", freed.bytes);
     const GuardedMemory::Island nearest = guarded.find(address);
     constexpr size_t far = size_t(1) << 30;
     if (!nearest.bytes || GuardedMemory::distance(nearest, address) > far)
@@ -219,16 +217,10 @@ bool divides_least_number([[maybe_unused]] void* context) {
 #endif
 }
 
-// Where a call of printf that is under way returns to; 0 where none is.
-thread_local uintptr_t print_returns_to = 0;
-
 // The kernel's own instruction that faulted, or called what did: the first address of its code on
-// the stack is nearly always that to which the call returns. But printf leaves much of the stack as
-// earlier calls have left it.
+// the stack is nearly always that to which the call returns.
 uintptr_t place_of_fault(const LibraryCode& code) {
-    const uintptr_t printing = std::exchange(print_returns_to, 0);
     if (code.holds(fault.at)) return fault.at;
-    if (code.holds(printing)) return printing - 1;
     for (unsigned i = 0; i < fault.on_stack; i++)
         if (code.holds(fault.stack[i])) return fault.stack[i] - 1;
     return 0;

@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -62,7 +61,6 @@ class GuardedMemory {
         uint32_t pages, slots;  // slots: that it takes, from its own on
         bool is_alive, is_open;
         bool is_shared;  // of a block: it ends at a multiple of 256 KB
-        bool is_closed;  // it has been freed, and is not to be used
     };
 
     static constexpr size_t few = 512, all = size_t(1) << 30;
@@ -84,49 +82,25 @@ class GuardedMemory {
         }
         Island& it = islands[slot];
         const uintptr_t begin = (end_of(slot) - bytes) / alignment * alignment;
-        if (it.is_closed && !protect(slot, PROT_READ | PROT_WRITE)) return nullptr;
         const bool is_filled = it.is_open && it.begin == begin && it.bytes == bytes;
         it.begin = begin, it.bytes = bytes, it.is_alive = it.is_open = true;
         if (!is_filled) fill(slot);
         return reinterpret_cast<void*>(begin);
     }
 
-    // What uses it from now on faults. It is given out again when some others have come after it.
-    void release_closed(void* address) {
-        std::lock_guard<std::mutex> lock(mutex);
-        const uint32_t slot = owner(slot_of(uintptr_t(address)));
-        const Island& it = islands[slot];
-        if (!it.is_alive || it.begin != uintptr_t(address)) return;
-        if (it.pages * page > most_kept / 4 || !protect(slot, PROT_NONE)) return give_back(slot);
-        islands[slot].is_alive = false;
-        resting.push_back(slot);
-        bytes_resting += it.pages * page;
-        while (resting.size() > most_resting || bytes_resting > most_kept / 4) {
-            const uint32_t oldest = resting.front();
-            resting.pop_front();
-            bytes_resting -= islands[oldest].pages * page;
-            give_back(oldest);
-        }
-    }
-
-    // The memory that has been freed, and not been given out again since, in which an address is.
-    Island find_freed(uintptr_t address) {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (!owns(reinterpret_cast<void*>(address))) return {};
-        const Island& it = islands[owner(slot_of(address))];
-        return !it.is_alive && address - it.begin < it.bytes ? it : Island{};
-    }
-
-    // An address to which there is no access for many bytes on both sides; 0 if there is none.
-    uintptr_t nowhere() const { return base ? base - margin / 2 : 0; }
-
     bool owns(const void* address) const { return uintptr_t(address) - base < slots * slot_size; }
 
     void release(void* address) {
         std::lock_guard<std::mutex> lock(mutex);
         const uint32_t slot = owner(slot_of(uintptr_t(address)));
-        const Island& it = islands[slot];
-        if (it.is_alive && it.begin == uintptr_t(address)) give_back(slot);
+        Island& it = islands[slot];
+        if (!it.is_alive || it.begin != uintptr_t(address)) return;
+        it.is_alive = false;
+        const size_t bytes = it.pages * page;
+        if (bytes > most_kept / 4) return close(slot);
+        if (bytes_kept + bytes > most_kept) close_unused();
+        bytes_kept += bytes;
+        unused_of(it.pages, it.is_shared).push_back(slot);
     }
 
     // The allocation that an address is in or, failing that, the nearest; null if there is none
@@ -181,7 +155,7 @@ class GuardedMemory {
     static constexpr size_t most = size_t(1) << 40;
     static constexpr size_t most_kept = size_t(256) << 20;  // of what is not in use
     static constexpr uint32_t most_slots = 16384;  // each splits mappings; a process has 65530
-    static constexpr uint32_t around = 64, most_resting = 16;
+    static constexpr uint32_t around = 64;
     static constexpr unsigned char filling = 0xFB;  // a large number of any type of floats
 
     bool reserve() {
@@ -201,24 +175,6 @@ class GuardedMemory {
     std::vector<uint32_t>& unused_of(uint32_t pages, bool is_shared) {
         if (is_shared) return unused_shared[pages];
         return pages < std::size(unused_small) ? unused_small[pages] : unused_large[pages];
-    }
-
-    void give_back(uint32_t slot) {
-        Island& it = islands[slot];
-        it.is_alive = false;
-        const size_t bytes = it.pages * page;
-        if (bytes > most_kept / 4) return close(slot);
-        if (bytes_kept + bytes > most_kept) close_unused();
-        bytes_kept += bytes;
-        unused_of(it.pages, it.is_shared).push_back(slot);
-    }
-
-    bool protect(uint32_t slot, int access) {
-        Island& it = islands[slot];
-        void* begin = reinterpret_cast<void*>(end_of(slot) - it.pages * page);
-        if (mprotect(begin, it.pages * page, access)) return false;
-        it.is_closed = access == PROT_NONE;
-        return true;
     }
 
     uint32_t slot_of(uintptr_t address) const { return (address - base) / slot_size; }
@@ -243,7 +199,8 @@ class GuardedMemory {
         slot = is_new ? first_unused : unused.back();
         Island& it = islands[slot];
         it.slots = count, it.pages = pages, it.is_open = false, it.is_shared = is_shared;
-        if (!protect(slot, PROT_READ | PROT_WRITE)) return false;
+        void* begin = reinterpret_cast<void*>(end_of(slot) - pages * page);
+        if (mprotect(begin, pages * page, PROT_READ | PROT_WRITE)) return false;
         if (is_new) {
             first_unused += count;
             for (uint32_t i = 1; i < count; i++) followed[slot + i] = slot + 1;
@@ -257,7 +214,7 @@ class GuardedMemory {
         Island& it = islands[slot];
         void* begin = reinterpret_cast<void*>(end_of(slot) - it.pages * page);
         madvise(begin, it.pages * page, MADV_DONTNEED);
-        protect(slot, PROT_NONE);
+        mprotect(begin, it.pages * page, PROT_NONE);
         it.is_open = false;
         free_slots[it.slots].push_back(slot);
     }
@@ -282,12 +239,11 @@ class GuardedMemory {
 
     const size_t page = sysconf(_SC_PAGESIZE);
     uintptr_t base = 0;
-    size_t slots = 0, bytes_kept = 0, bytes_resting = 0;
+    size_t slots = 0, bytes_kept = 0;
     uint32_t first_unused = 0;
     std::vector<uint32_t> unused_small[64];  // islands that are open still, by their pages
     std::map<uint32_t, std::vector<uint32_t>> unused_large, unused_shared;
     std::map<uint32_t, std::vector<uint32_t>> free_slots;  // by how many they are
-    std::deque<uint32_t> resting;  // islands that are closed, the longest first
     std::mutex mutex;
     Island* islands = nullptr;     // by the first slot of each
     uint32_t* followed = nullptr;  // of a slot within an island: its first, and one

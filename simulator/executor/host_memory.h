@@ -35,7 +35,7 @@ class HostMemory {
         if (const uintptr_t at = guarded.damage(uintptr_t(memory), of))
             record({cudaErrorIllegalAddress,
                     "the host's code: illegal memory access: it writes" + where_is(at)});
-        guarded.release_closed(memory);
+        guarded.release(memory);
         return true;
     }
 

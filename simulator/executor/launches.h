@@ -5,7 +5,6 @@
 #include "damage.h"
 #include "device.h"
 #include "interrupts.h"
-#include "rehearsal.h"
 
 namespace simulator {
 namespace {
@@ -97,11 +96,7 @@ Error execute(const Launch& launch) {
         return damage;
     told_fault.take();
     interrupts->enter();
-    Error error = rehearse(launch);
-    if (error.code == cudaSuccess) {
-        told_fault.take();
-        error = pool->run(launch);
-    }
+    Error error = pool->run(launch);
     if (error.code == cudaErrorInvalidClusterSize && error.wanted.x) {
         Launch in_clusters = launch;
         in_clusters.cluster = {error.wanted.x, error.wanted.y, error.wanted.z};

@@ -24,19 +24,19 @@ void tell_end(const void* caller) {
     told_fault.tell("", 0, code.library.path, at - code.library.base);
 }
 
-// What would end the process; it returns where it is to do that: in a program, and in a process
-// that the host's code has forked.
-void instead_of_end(const std::string& call, const void* caller) {
+// A call that would end the process; it returns where it is to do that: in a program, and in a
+// process that the host's code has forked.
+void instead_of_end(const std::string& what, const void* caller) {
     if (worker && worker->running) {
         tell_end(caller);
-        worker->fail(cudaErrorLaunchFailure, describe_thread(*worker) + ": it calls " + call);
+        worker->fail(cudaErrorLaunchFailure, describe_thread(*worker) + ": it calls " + what);
     }
     if (may_leave()) {
         tell_end(caller);
-        leave_call("it calls " + call);
+        leave_call("it calls " + what);
     }
     if (python.raise && !is_fork_of_call())
-        throw std::runtime_error("the host's code: it calls " + call);
+        throw std::runtime_error("the host's code calls " + what);
 }
 
 // Whether a signal is nothing that a process expects: nobody handles it, and it ends or stops the

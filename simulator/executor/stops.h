@@ -144,9 +144,7 @@ extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
     if (simulator::has_printed_before()) return 0;
     va_list arguments;
     va_start(arguments, format);
-    simulator::print_returns_to = uintptr_t(__builtin_return_address(0));
     const int count = print_text(format, arguments);
-    simulator::print_returns_to = 0;
     va_end(arguments);
     simulator::after_print(__builtin_return_address(0));
     return count;
@@ -156,9 +154,7 @@ extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...
     if (simulator::has_printed_before()) return 0;
     va_list arguments;
     va_start(arguments, format);
-    simulator::print_returns_to = uintptr_t(__builtin_return_address(0));
     const int count = print_text(format, arguments);
-    simulator::print_returns_to = 0;
     va_end(arguments);
     simulator::after_print(__builtin_return_address(0));
     return count;

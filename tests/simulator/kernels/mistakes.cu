@@ -28,11 +28,6 @@ __global__ void store_long(long long* x, long i) { store(x, i); }
 __global__ void store_byte(unsigned char* x, long i) { store(x, i); }
 __global__ void store_bool(bool* x, long i) { store(x, i); }
 __global__ void load_float(const float* x, float* y, long i) { *y = x[i]; }
-__device__ int launches = 0;
-__global__ void count_launches(const int* x, int* y, int i) {
-    printf("%d\n", y[0] = ++launches);
-    atomicAdd(y + 1, 1 + x[i]);
-}
 __global__ void add_float(float* x, long i) { atomicAdd(x + i, 1.0f); }
 __global__ void fill_float4(float4* x) { x[threadIdx.x] = {1, 2, 3, 4}; }
 
@@ -84,30 +79,6 @@ __global__ void large_local(float* x, int n) {
 }
 __global__ void kernel_exits(int status) { exit(status); }
 __global__ void kernel_raises(int signal) { raise(signal); }
-
-__global__ void wrong_format(const int* x) { printf("%s\n", x[0] + 3); }
-__global__ void increase(float* x) { x[threadIdx.x] += 1; }
-extern "C" void host_gives_malloc() {
-    float* h = static_cast<float*>(calloc(32, 4));
-    increase<<<1, 32>>>(h);
-    free(h);
-}
-extern "C" void host_gives_local() {
-    float h[32] = {};
-    increase<<<2, 16>>>(h);
-}
-extern "C" void host_uses_freed() {
-    float* d;
-    cudaMalloc(&d, 128);
-    cudaMemset(d, 0, 128);
-    cudaFree(d);
-    increase<<<1, 32>>>(d);
-}
-extern "C" float host_reads_freed() {
-    volatile float* h = static_cast<float*>(malloc(128));
-    free(const_cast<float*>(h));
-    return h[3];
-}
 
 static int host_deeper(volatile int* n) {
     int local[64];
