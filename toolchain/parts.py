@@ -25,7 +25,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -49,8 +49,8 @@ _INSTANTIATION = re.compile(
 _SIMULATORS = re.compile(
     r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*|.*::simulator_\w+"
 )
-_SECTION = re.compile(
-    r"Relocation section '\.rela\.(?:text|rodata|data(?:\.rel)?(?:\.ro)?)\.(_Z\w+)'"
+_OWN_SECTION = re.compile(
+    r"\.(?:text(?:\.(?:unlikely|exit|startup|hot))?|rodata|data(?:\.rel)?(?:\.ro)?(?:\.local)?)\.(?=_Z)"
 )
 _INLINING = re.compile(
     r"void simulator::run_threads<simulator::Code<&\(?(.+?)\)?>::bind\(.*\)::\{lambda\(\)#1\}>"
@@ -151,7 +151,8 @@ def functions(
         if any(_CALL in each for each in reached):  # it may call one of these
             separate = separate - named_alone
             reached = _reached(name, calls, separate)
-        function.calls.extend(each for each in reached if each not in separate)
+        named = filter(str.isidentifier, reached)  # a compiler's clone of a function is not
+        function.calls.extend(each for each in named if each not in separate)
         function.launches.extend(each for each in reached if each in separate)
     of_launchers = {each for name in launchers for each in deferred[name].launches}
     return {
@@ -267,13 +268,13 @@ def without_kernels(functions: Mapping[str, DeferredFunction], called: Iterable[
 
 
 def calls_one_of(path: Path, kernels: Collection[str]) -> bool:
-    """Whether an object that lacks these kernels calls one where it launches it."""
-    calling = {(kind, name) for kind, name in symbols_of(path) if _CALL in name}
-    if not calling or not kernels:
-        return False
-    by_section, _ = _named_in(path)
-    of_calls = [names for section, names in by_section.items() if _CALL in section]
-    return ("t" in dict(calling)) or any(not names.isdisjoint(kernels) for names in of_calls)
+    """Whether an object calls one of these kernels, which it lacks.
+
+    A launch names a kernel only for its address. A call, as of a kernel that was not inlined into
+    what runs its threads, would find a jump in its place.
+    """
+    relocations = _relocations(path) if kernels else ()
+    return any(kind.endswith("PLT32") and name in kernels for _, kind, name in relocations)
 
 
 def with_kernels(functions: Mapping[str, DeferredFunction]) -> dict[str, DeferredFunction]:
@@ -317,25 +318,25 @@ class Named(NamedTuple):
 
 
 def _calls(source: Path) -> dict[str, set[str]]:
-    """The functions of an object that each part of it names that has a section of its own."""
-    named, functions = _named_in(source)
-    return {name: called & functions for name, called in named.items()}
+    """The functions of an object that each of its functions names that has a section of its own."""
+    calls: dict[str, set[str]] = {}
+    for section, _, name in _relocations(source):
+        if function := _OWN_SECTION.match(section):
+            calls.setdefault(section[function.end() :], set()).add(name)
+    functions = {row[0] for row in _symbol_table(source) if row[2] != "U" and row[3] == "FUNC"}
+    return {name: named & functions for name, named in calls.items()}
 
 
-def _named_in(source: Path) -> tuple[dict[str, set[str]], set[str]]:
-    """What each section of an object names; and the functions that the object has."""
-    named: dict[str, set[str]] = {}
-    names: set[str] = set()
-    functions: set[str] = set()
-    for line in _output_of("readelf", "-rsW", str(source)):
+def _relocations(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Of an object: in which section they are, of which kind, and which symbol they name."""
+    section = ""  # readelf cuts off a section's name that is long
+    for line in _output_of("objdump", "--reloc", "--wide", str(path)):
         words = line.split()
-        if section := _SECTION.match(line):
-            names = named.setdefault(section[1], set())
-        elif len(words) == 8 and words[3] == "FUNC" and words[6] != "UND":
-            functions |= {words[7]} if words[7].isidentifier() else set()
-        elif len(words) > 4:
-            names.add(words[4])
-    return named, functions
+        if line.startswith("RELOCATION RECORDS FOR ["):
+            section = line.partition("[")[2].removesuffix("]:")
+        elif len(words) == 3:
+            name = re.sub(r"[-+]0x[0-9a-f]+$", "", words[2])
+            yield section, words[1], _OWN_SECTION.sub("", name)  # a local function's section
 
 
 def _reached(name: str, calls: dict[str, set[str]], kernels: Collection[str]) -> list[str]:
@@ -380,16 +381,21 @@ def symbols_of(path: Path) -> list[tuple[str, str]]:
     Constants of inline functions and templates are weak as variables are: they have the kind "R"
     of all that lies in a section which is only read.
     """
+    return [
+        ("R" if row[2] in "Vu" and row[6].startswith(_READ_ONLY) else row[2], row[0])
+        for row in _symbol_table(path)
+        if len(row[2]) == 1
+    ]
+
+
+def _symbol_table(path: Path) -> list[list[str]]:
+    """Name, value, kind, type, size, line and section of each symbol in an object."""
     # Without an empty plugin GNU's nm opens those of each LLVM that is installed first, which takes
     # twenty times as long as the rest; another nm may not know of plugins.
     asked = ["-f", "sysv", str(path)]
     lines = _output_of("nm", "--plugin=", *asked) or _output_of("nm", *asked)
     rows = [[word.strip() for word in line.split("|")] for line in lines]
-    return [
-        ("R" if row[2] in "Vu" and row[6].startswith(_READ_ONLY) else row[2], row[0])
-        for row in rows
-        if len(row) == 7 and len(row[2]) == 1
-    ]
+    return [row for row in rows if len(row) == 7]
 
 
 _READ_ONLY = (".rodata", ".data.rel.ro")

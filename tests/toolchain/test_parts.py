@@ -99,6 +99,32 @@ def test_launchers_are_what_the_binding_calls_and_the_source_has(here):
     assert parts.functions(part, (binding,), NAMED, "2").keys() == {FLOAT, "_Z5plainv"}
 
 
+def test_what_a_function_with_a_very_long_name_calls_is_found(here):
+    """Binutils' readelf cuts off the names of sections."""
+    long = "float, " * 400
+    text = SOURCE.replace("return x.a + x.b;", "return twice<T, LONG double>(x.a);").replace(
+        "template <class T> __attribute__((noinline)) T sum",
+        """template <class T> __attribute__((noinline)) T half(T x) { return x / 2; }
+template <class T, class... Ts> __attribute__((noinline)) T twice(T x) { return half(x); }
+template <class T> __attribute__((noinline)) T sum""",
+    )
+    source = compiled("source", text.replace("LONG ", long))
+    calls = parts.functions(source, (compiled("binding", BINDING),), NAMED, "8")[FLOAT].calls
+    assert max(map(len, calls)) > 300
+    assert "_ZN3row4halfIfEET_S1_" in calls
+
+
+@pytest.mark.parametrize(
+    ("use", "is_call"),
+    [('auto p = &kernel; asm("" : : "r"(p));', False), ("kernel(1);", True)],
+)
+def test_a_kernel_may_be_named_for_its_address_alone(here, use, is_call):
+    declared = '__attribute__((visibility("hidden"))) void kernel(int);'
+    user = compiled("user", f"{declared} int use() {{ {use} return 0; }}")
+    assert parts.calls_one_of(user, ["_Z6kerneli"]) is is_call
+    assert not parts.calls_one_of(user, ["_Z5otheri"])
+
+
 def test_a_source_with_variables_or_names_that_cannot_be_written_has_none(here):
     binding = compiled("binding", BINDING)
     assert not parts.functions(compiled("source", f"{SOURCE}\nint count;"), (binding,), NAMED, "3")
