@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
 
@@ -29,6 +29,7 @@ from lab.checker.trial import signal_words
 LOST = 70  # the status of a process whose GPU does nothing more after a kernel's fault
 START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
 BUILDS = 240.0  # that the first trap may take longer, and those that the checker compiles for
+COMPILE = ("kernel/", "source/")  # the traps that it compiles for, and those that read its builds
 
 
 def run_apart(
@@ -36,9 +37,35 @@ def run_apart(
 ) -> tuple[list[Row], list[str]]:
     """The rows of the traps, and notes. step: told of each trap as it begins.
 
+    The traps that compile kernels anew have a process of their own, beside that of the others.
     Raises TypeError, PicklingError or AttributeError where the request cannot be sent, and
     ImportError where the other process cannot read it.
     """
+    parts = [[it for it in keys if it.startswith(COMPILE) == compile] for compile in (False, True)]
+    under_way = [_rows(request, part, seconds, step) for part in parts if part]
+    rows: dict[str, Row] = {}
+    notes: dict[str, None] = {}
+    try:
+        while under_way:
+            time.sleep(0.02)
+            for it in list(under_way):
+                try:
+                    next(it)
+                except StopIteration as end:
+                    under_way.remove(it)
+                    rows |= end.value[0]
+                    notes |= dict.fromkeys(end.value[1])
+    finally:
+        for it in under_way:
+            it.close()  # ends its process
+    return [rows[key] for key in keys if key in rows], list(notes)
+
+
+def _rows(
+    request: tuple, keys: list[str], seconds: float, step: Callable[[str], None]
+) -> Generator[None, None, tuple[dict[str, Row], list[str]]]:
+    """The rows of the traps by their keys, and notes, of one process, and another where it ended
+    early. Yields while it waits."""
     by_key = {it.key: it for it in TRAPS}
     rows: dict[str, Row] = {}
     notes: list[str] = []
@@ -49,7 +76,7 @@ def run_apart(
         while missing := [key for key in keys if key not in rows]:
             (folder / "keys").write_text("\n".join(missing))
             (folder / "rows").write_text("")
-            how = _run(folder, seconds, step)
+            how = yield from _run(folder, seconds, step)
             for line in (folder / "rows").read_text().splitlines():
                 key, _, said = line.partition("\t")
                 with contextlib.suppress(ValueError):
@@ -82,7 +109,7 @@ def run_apart(
                     rows.setdefault(
                         key, Row(trap.section, trap.name, NOT_RUN, "it crashed too often")
                     )
-    return [rows[key] for key in keys if key in rows], owns + notes
+    return rows, owns + notes
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -101,7 +128,7 @@ _PICKLE = ModuleType("cloudpickle")
 _PICKLE.Pickler = _Pickler
 
 
-def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
+def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> Generator[None, None, str]:
     """Run the child until it ends; "" where it ended in order, else how it ended."""
     for name in ("begun", "running"):
         (folder / name).unlink(missing_ok=True)
@@ -117,13 +144,13 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> str:
             started = time.monotonic()
             waiting = (folder / "keys").read_text().splitlines()
             while child.poll() is None:
-                time.sleep(0.02)
+                yield
                 now = time.monotonic()
                 key, begun = _running(folder)
                 while key in waiting:
                     step(waiting.pop(0))
                 first = not (folder / "rows").stat().st_size
-                compiles = first or key.startswith(("kernel/", "source/"))
+                compiles = first or key.startswith(COMPILE)
                 limit = seconds + BUILDS * compiles
                 if begun is None and time.monotonic() - started > START + BUILDS:
                     return "its process did not begin"

@@ -1,6 +1,8 @@
 """`python -m lab audit`, %%audit, and what they show."""
 
 import json
+import os
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -131,3 +133,23 @@ def test_progress_names_each_trap(isolated, monkeypatch):
     traps = ["empty", "opcheck"]
     lab.audit(torch.relu, torch.ones(4), reference=torch.relu, only=traps, isolated=isolated)
     assert steps == [2, "numbers/empty", "PyTorch/opcheck"]
+
+
+def test_the_traps_that_compile_are_tried_beside_the_others(tmp_path):
+    """Each of the two processes waits until the other has begun to call the op."""
+
+    def waiting(x: torch.Tensor) -> torch.Tensor:
+        mark = tmp_path / str(os.getpid())
+        if not mark.exists():
+            mark.touch()
+        while len(list(tmp_path.iterdir())) < 2:
+            if time.time() > mark.stat().st_mtime + 30:
+                raise RuntimeError("no other process has called it")
+            time.sleep(0.01)
+        return x.relu()
+
+    traps = ["races", "empty"]
+    report = lab.audit(waiting, torch.ones(4), reference=torch.relu, only=traps)
+    assert [row.name for row in report.rows] == ["empty", "races"]
+    assert report.row("empty").verdict == "ok", str(report)
+    assert "no kernel" in report.row("races").message
