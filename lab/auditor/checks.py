@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lab.auditor.example import Call
 from lab.auditor.judging import NoGradient
@@ -24,26 +27,44 @@ KNOWN = {kind for kinds in KINDS.values() for kind in kinds}
 MOST = 1 << 16  # elements of a call that is checked
 
 
-def _both(subject: Subject, arriving: list[Tensor]):
-    """The op, and its backward pass where it has one."""
+class Checked(NamedTuple):
+    """A call under the checker, and the bytes of each result, and of each gradient."""
 
-    function = subject.function
+    call: Call
+    report: Report
+    results: list[bytes]
+
+
+def _checked(subject: Subject, call: Call, thread_order: int = 0) -> Checked:
+    """The op under the checker, and its backward pass where it has one."""
+    arriving = subject.arriving(call) if subject.has_gradient else []
+    given = call.mapped(lambda t: t.requires_grad_(), call.floats) if arriving else call
+    seen: list[Tensor] = []
 
     def forward_and_backward(*args, **kwargs):
-        outputs = torch.utils._pytree.tree_flatten(function(*args, **kwargs))[0]
-        ends = [y for y in outputs if isinstance(y, Tensor) and y.requires_grad]
+        outputs = tree_flatten(subject.function(*args, **kwargs))[0]
+        outputs = [y for y in outputs if isinstance(y, Tensor)]
+        ends = [y for y in outputs if y.requires_grad]
+        grads: tuple = ()
         if ends:
-            leaves = torch.utils._pytree.tree_flatten((args, kwargs))[0]
+            leaves = tree_flatten((args, kwargs))[0]
             leaves = [it for it in leaves if isinstance(it, Tensor) and it.requires_grad]
-            given = [
+            arrived = [
                 torch.ones_like(y) if i >= len(arriving) else arriving[i].cpu()
                 for i, y in enumerate(ends)
             ]
-            torch.autograd.grad(ends, leaves, given, allow_unused=True)
+            grads = torch.autograd.grad(ends, leaves, arrived, allow_unused=True)
+        seen[:] = [it.detach().cpu() for it in (*outputs, *grads) if it is not None]
         return outputs
 
-    forward_and_backward.__module__ = module_of(function)  # so its globals are the op's, too
-    return forward_and_backward
+    # So its globals are the op's, too.
+    forward_and_backward.__module__ = module_of(subject.function)
+    args, kwargs = tree_unflatten(given.leaves, given.spec)
+    options = {"traffic": False, "thread_order": thread_order}
+    with torch.set_grad_enabled(bool(arriving)):
+        report = check(forward_and_backward, *args, **options, **kwargs)
+    bits = [it.contiguous().view(-1).view(torch.uint8).numpy().tobytes() for it in seen]
+    return Checked(call, report, bits)
 
 
 def _calls(subject: Subject) -> list[Call]:
@@ -66,21 +87,15 @@ def _calls(subject: Subject) -> list[Call]:
     return [it for it in found if it is not None] + shifted
 
 
-def reports(subject: Subject) -> list[tuple[Call, Report]]:
+def reports(subject: Subject) -> list[Checked]:
     """Made once, for all rows."""
     known = subject.__dict__.setdefault("_reports", [])
     if known:
         return known
     why = ""
     for call in _calls(subject):
-        arriving = subject.arriving(call) if subject.has_gradient else []
-        given = call.mapped(lambda t: t.requires_grad_(), call.floats) if arriving else call
-        args, kwargs = torch.utils._pytree.tree_unflatten(given.leaves, given.spec)
         try:
-            with torch.set_grad_enabled(bool(arriving)):
-                known.append(
-                    (call, check(_both(subject, arriving), *args, traffic=False, **kwargs))
-                )
+            known.append(_checked(subject, call))
         except NoGradient:
             continue
         except Exception as error:
@@ -93,10 +108,24 @@ def reports(subject: Subject) -> list[tuple[Call, Report]]:
     return known
 
 
+def of_its_threads_order(subject: Subject) -> Call | None:
+    """A call whose results are others where blocks and threads run in another order. None where
+    there is none, and of an op that falls into races, or draws random numbers."""
+    found = reports(subject)
+    if any(len(it.report.findings) for it in found):
+        return None
+    for it in subject.until(iter(found)):
+        for order in (1, 2):
+            if _checked(subject, it.call, order).results != it.results:
+                same = _checked(subject, it.call).results == it.results
+                return it.call if same else None
+    return None
+
+
 def kind(name: str, subject: Subject) -> str:
     """The findings of one kind: the first with a line, of the smallest call."""
     found = reports(subject)
-    for call, report in sorted(found, key=lambda it: sum(t.numel() for t in _tensors(it[0]))):
+    for call, report, _ in sorted(found, key=lambda it: sum(t.numel() for t in _tensors(it.call))):
         for row in report.findings.to_dict("records"):
             mine = row["kind"] in KINDS[name] if name in KINDS else row["kind"] not in KNOWN
             if mine:
@@ -104,7 +133,7 @@ def kind(name: str, subject: Subject) -> str:
                 hint = hint_for(row) or ""
                 message = f"{row['message']}. {hint}".strip()
                 raise Found(message, call, line, note=row["severity"] != "error")
-    launches = sum(len(report.launches) for _, report in found)
+    launches = sum(len(it.report.launches) for it in found)
     return f"{launches} launches of {len(found)} calls"
 
 

@@ -131,8 +131,9 @@ class Example:
 
     call: the example itself. letters: of each tensor's place, the letter of each dimension, with a
     factor, or None where it stays. sizes: the example's. limits: of integers, the letter or the
-    number that they stay below. offsets: of integers that say where parts of a whole begin or end,
-    as cu_seqlens does: the letter that they end at. takes: types that the reference takes.
+    number that they stay below; lengths: those that may be as large. offsets: of integers that say
+    where parts of a whole begin or end, as cu_seqlens does: the letter that they end at. takes:
+    types that the reference takes.
     """
 
     call: Call
@@ -140,6 +141,7 @@ class Example:
     letters: dict[int, list[tuple[int, str] | None]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     limits: dict[int, str | int] = field(default_factory=dict)
+    lengths: set[int] = field(default_factory=set)
     offsets: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -174,9 +176,10 @@ class Example:
                 factor, letter = place
                 if self.sizes.setdefault(letter, size // factor) * factor != size:
                     raise ValueError(f"shapes: {letter} is {self.sizes[letter]}; {name} has {size}")
-            limit = re.search(r"< (\w+)", shapes.get(name, ""))
+            limit = re.search(r"<(=?) (\w+)", shapes.get(name, ""))
             if limit:
-                self.limits[i] = int(limit[1]) if limit[1].isdigit() else limit[1]
+                self.limits[i] = int(limit[2]) if limit[2].isdigit() else limit[2]
+                self.lengths |= {i} if limit[1] else set()
 
     def _tie_equal_sizes(self) -> None:
         for i in self.call.tensors:
@@ -227,7 +230,9 @@ class Example:
         return self.draw(sizes, check=True) is not None
 
     def _find_limits(self) -> None:
-        """Integers stay below the smallest size that is above all of them: they may index it."""
+        """Integers stay below the smallest size that is above all of them: they may index it.
+
+        Where the largest is itself a size, and none is one more, they are lengths, up to it."""
         for i in self.call.tensors:
             t = self.call.leaves[i]
             if i in self.limits or t.is_floating_point() or t.dtype == torch.bool or not t.numel():
@@ -237,8 +242,11 @@ class Example:
             above = sorted(
                 (size, letter)
                 for letter, size in self.sizes.items()
-                if size > largest and letter not in own
+                if size >= max(largest, 1) and letter not in own
             )
+            if above and above[0][0] == largest:
+                above = [it for it in above if it[0] == largest + 1] or above
+                self.lengths |= {i} if above[0][0] == largest else set()
             self.limits[i] = above[0][1] if above and largest >= 0 else largest + 1
 
     # ---- calls
@@ -329,6 +337,7 @@ class Example:
         if not like.is_floating_point():
             limit = self.limits.get(place, 1)
             limit = sizes[limit] if isinstance(limit, str) else limit
+            limit += place in self.lengths
             low = int(like.min()) if like.numel() and int(like.min()) < 0 else 0
             low = low if low > -2 else 0  # -100 and the like stand for "ignore": not drawn
             drawn = torch.randint(min(low, 0), max(limit, 1), shape, generator=dice)
@@ -363,6 +372,23 @@ class Example:
         return call.with_leaves(
             new.get(it, it) if type(it) is int and it > 1 else it for it in call.leaves
         )
+
+    def within(self, call: Call) -> Call:
+        """With integers that index a tensor, or say where its parts end, cut down to its size."""
+        sizes: dict[str, int] = {}
+        for i, places in self.letters.items():
+            for place, size in zip(places, call.leaves[i].shape, strict=True):
+                if place is not None:
+                    factor, letter = place
+                    sizes[letter] = min(size // factor, sizes.get(letter, size))
+        leaves = list(call.leaves)
+        for i, letter in self.offsets.items():
+            leaves[i] = leaves[i].clamp(max=sizes[letter])
+            leaves[i][-1:] = sizes[letter]
+        for i, limit in self.limits.items():
+            if limit in sizes and i not in self.offsets:
+                leaves[i] = leaves[i].clamp(max=sizes[limit] - (i not in self.lengths))
+        return call.with_leaves(leaves)
 
     def elements(self, sizes: dict[str, int]) -> int:
         """Of all tensors together."""

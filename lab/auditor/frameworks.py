@@ -212,6 +212,7 @@ def wrong_inputs(subject: Subject) -> str:
             given = call.with_leaves(
                 other.contiguous() if i == place else it for i, it in enumerate(call.leaves)
             )
+            given = subject.example.within(given)
             if not subject.example.takes(given):
                 _must_refuse(subject, given, f"{call.names[place]} of shape {list(other.shape)}")
     return ""

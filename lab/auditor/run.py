@@ -49,8 +49,8 @@ def audit(
         ops of reference.py need none.
     reference: the same in PyTorch's ops, with the same arguments; it is run in float64, too.
     shapes: each tensor's shape in letters, as in {"x": "rows cols", "scale": "rows 1"}, where a
-        number stays, and integers' limits: "rows, int64 < cols"; by default the reference tells
-        which sizes belong together.
+        number stays, and integers' limits: "rows, int64 < cols", or "<= cols" for lengths; by
+        default the reference tells which sizes belong together.
     sources: files of the kernels, where they were not compiled here.
     only: names or sections of traps; all by default.
     seed: of all that is drawn.
@@ -110,6 +110,7 @@ def _example(
         raise TypeError(f"function: {function!r} cannot be called")
     known = references.OPS.get(getattr(function, "__name__", ""))
     ours = known and getattr(function, "__module__", "") == f"kernels.{known.name}"
+    declared = ours and shapes is None
     if ours:
         options = known.options[0]
         shapes = (
@@ -140,12 +141,18 @@ def _example(
         call = Call.of(function, args, {})
     if not call.tensors:
         raise TypeError("inputs: there is no tensor among them")
+    if declared and not all(_has_rank(call.leaves[i], shapes, call.names[i]) for i in call.tensors):
+        shapes = None
     call = call.mapped(lambda t: t.detach())
     packed = [i for i in call.tensors if call.leaves[i].dtype == FOUR_BITS]
     if packed:
         call = call.mapped(lambda t: t.view(torch.uint8), packed)
         function, reference = _Packed(function, packed), _Packed(reference, packed)
     return function, call, reference, shapes
+
+
+def _has_rank(t: Tensor, shapes: dict[str, str], name: str) -> bool:
+    return t.dim() == len(shapes.get(name, "").partition(",")[0].split())
 
 
 class _Packed:

@@ -67,6 +67,8 @@ _KEPT = re.compile(
     r"(?:Tensor\b|optional<|(?:float|double|half|__half|int|char|void|unsigned\s+char)\s*\*)[^(]*;",
     re.M,
 )
+_NAMESPACE = re.compile(r"\bnamespace\b[\s\w:]*$|\bextern\s*\S*\s*$")
+_WAITS_FOR = re.compile(r"\bcuda(?:Event|Stream|Device)Synchronize\s*\(")
 _ADDS = re.compile(r"\batomicAdd\s*\(")
 
 
@@ -77,8 +79,8 @@ def texts(subject: Subject) -> dict[str, str]:
     """
     if subject.sources is None:
         found: dict[str, str] = {}
-        for _, report in checks.reports(subject):
-            found |= report.sources
+        for it in checks.reports(subject):
+            found |= it.report.sources
         subject.sources = found
     if not subject.sources:
         raise NotRun("no source is known: sources= names the files")
@@ -303,6 +305,8 @@ def kept(subject: Subject) -> str:
     """No tensor or buffer is kept from call to call."""
     for name, text in texts(subject).items():
         for found in _KEPT.finditer(text):
+            if _is_waited_for(text, found):
+                continue
             raise Found(
                 f"kept from call to call: {' '.join(found[0].split())[:80]}; calls on two streams"
                 " or two devices share it",
@@ -312,8 +316,27 @@ def kept(subject: Subject) -> str:
     return ""
 
 
+def _is_waited_for(text: str, kept: re.Match) -> bool:
+    """Whether it is a thread's own, and the function or the class around it waits for the GPU: one
+    call at a time uses it."""
+    if "thread_local" not in kept[0]:
+        return False
+    begin = end = kept.start()
+    opened: list[int] = []
+    for bracket in re.finditer(r"[{}]", text[:begin]):
+        if bracket[0] == "{":
+            opened.append(bracket.start())
+        elif opened:
+            opened.pop()
+    scopes = [it for it in opened if not _NAMESPACE.search(text[:it])]
+    if scopes:
+        end = jitload.closing(text, scopes[0]) or len(text)
+    return bool(_WAITS_FOR.search(text[begin:end]))
+
+
 def atomics(subject: Subject) -> str:
-    """No sum is made by atomicAdd of floats, in another order on every run."""
+    """No sum is made by atomicAdd of floats, in another order on every run; no result is another
+    one where blocks and threads run in another order."""
     for name, text in texts(subject).items():
         for found in _ADDS.finditer(text):
             given = split(_inside(text, found.end() - 1))
@@ -324,4 +347,10 @@ def atomics(subject: Subject) -> str:
                 line=f"{name}:{_line(text, found.start())}",
                 note=True,
             )
+    try:
+        call = checks.of_its_threads_order(subject)
+    except NotRun:  # only the source is known
+        return ""
+    if call:
+        raise Found("other bits where blocks and threads run in another order", call, note=True)
     return ""

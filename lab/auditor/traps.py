@@ -127,7 +127,10 @@ AUTOGRAD = [
     Trap(
         "autograd", "vmap", gradients.batched, "Register a rule with torch.library.register_vmap."
     ),
-    Trap("autograd", "forward mode", gradients.forward_mode, "Let it be refused."),
+    Trap(
+        *("autograd", "forward mode", gradients.forward_mode),
+        "Mend jvp, or leave it out: PyTorch then refuses forward mode.",
+    ),
 ]
 
 PYTORCH = [

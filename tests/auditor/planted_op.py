@@ -185,6 +185,22 @@ IN_KERNELS: dict[str, tuple[list[tuple[str, str]], set[str]]] = {
         ],
         {"misaligned"},
     ),
+    "order_of_arrival": (
+        [
+            (
+                "part[threadIdx.x] = sum;",
+                "if (threadIdx.x == 0) part[0] = 0;\n"
+                "    __syncthreads();\n"
+                "    for (unsigned was = 1, now = 0; was != now;) {\n"
+                "        was = now;\n"
+                "        float next = __uint_as_float(was) + sum;\n"
+                "        now = atomicCAS((unsigned*)part, was, __float_as_uint(next));\n"
+                "    }",
+            ),
+            ("for (int half = 32; half;", "for (int half = 0; half;"),
+        ],
+        {"order of sums"},
+    ),
     "nan_of_weights_dropped": (
         [("float v = x[i] * w[i % cols] *", "float v = x[i] * fmaxf(w[i % cols], -3e38f) *")],
         {"special values"},

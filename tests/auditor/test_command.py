@@ -10,6 +10,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 import lab
+from kernels.square import square
 from lab.auditor.command import inputs_of, main
 
 
@@ -17,6 +18,13 @@ from lab.auditor.command import inputs_of, main
 def test_an_op_of_ours_needs_its_name_alone(capsys):
     assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
     assert "audit of kernels.square.square: no trap" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5)])
+def test_an_op_of_ours_with_an_example_of_another_rank(shape):
+    x = torch.ones(shape)
+    report = lab.audit(square, x, only=["shapes", "empty"], isolated=False)
+    assert {row.verdict for row in report.rows} == {"ok"}, str(report)
 
 
 def test_json_and_a_page(tmp_path, capsys, monkeypatch):

@@ -229,6 +229,57 @@ def test_integers_that_say_where_parts_end():
     assert report.row("shapes").verdict == "ok"
 
 
+def test_integers_that_are_lengths():
+    """One of them is as large as a size: they stay at most that, not below another, larger one."""
+    lengths, bias = torch.tensor([8, 2, 5]), drawn(11)
+
+    def reference(x: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
+        counts = torch.arange(x.shape[1]) < lengths[:, None]
+        return (x * counts).sum(1) + bias.sum()
+
+    def op(x: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
+        y = reference(x, lengths, bias)
+        return y.masked_fill(lengths > x.shape[1], torch.nan)
+
+    inputs = drawn(3, 8), lengths, bias
+    traps = ["error", "shapes", "scales", "nothing cached", "layouts"]
+    report = lab.audit(op, inputs, reference=reference, only=traps, isolated=False)
+    assert report.ok, str(report)
+    example = Example.of(Call.of(op, inputs, {}), reference)
+    most = max(int(example.draw({"n8": 6}, seed=n).leaves[1].max()) for n in range(20))
+    assert most == 6
+    shapes = {"x": "rows cols", "lengths": "rows, int64 <= cols", "bias": "units"}
+    example = Example.of(Call.of(op, inputs, {}), reference, shapes)
+    most = max(int(example.draw({"cols": 4}, seed=n).leaves[1].max()) for n in range(20))
+    assert most == 4
+
+
+def test_a_size_that_is_refused_is_no_layout():
+    def op(x: Tensor) -> Tensor:
+        if x.shape[-1] % 8:
+            raise ValueError("wanted is a multiple of 8 columns")
+        return x * x
+
+    report = lab.audit(op, drawn(5, 32), reference=torch.square, only=["layouts"], isolated=False)
+    assert report.row("transposed").verdict == "ok", str(report)
+    assert report.row("misaligned").verdict == "ok", str(report)
+
+
+def test_another_size_with_integers_that_fit():
+    """Where parts end lies in memory, perhaps a GPU's: an op can take what is beyond as the end."""
+
+    def reference(x: Tensor, ends: Tensor) -> Tensor:
+        assert int(ends[-1]) == len(x)
+        return torch.stack([it.sum(0) for it in x.tensor_split(ends[:-1])])
+
+    def op(x: Tensor, ends: Tensor) -> Tensor:
+        return reference(x, torch.cat((ends[:-1].clamp(max=len(x)), ends.new_tensor([len(x)]))))
+
+    inputs, options = (X, torch.tensor([2, 2, 5])), {"only": ["wrong inputs"], "isolated": False}
+    report = lab.audit(op, inputs, reference=reference, **options)
+    assert report.row("wrong inputs").verdict == "ok", str(report)
+
+
 def test_sizes_that_stay():
     """A reference may take more than the op: here a scale of several columns."""
     scale = drawn(5, 1)
@@ -284,6 +335,39 @@ def test_an_assertion_of_the_binding_is_a_refusal(file, verdict):
 
 
 # ---- sources
+
+ONE_CALL_AT_A_TIME = """\
+namespace {
+class Check {
+  public:
+    explicit Check(cudaStream_t stream) : stream_(stream) {
+        static thread_local int* shared = nullptr;
+        if (shared == nullptr) cudaHostAlloc(&shared, sizeof(int), cudaHostAllocDefault);
+        bad_ = shared;
+        cudaEventRecord(done_, stream);
+    }
+    ~Check() { cudaEventSynchronize(done_); }
+  private:
+    int* bad_;
+    cudaEvent_t done_;
+};
+}
+"""
+
+
+def test_memory_of_a_thread_that_is_waited_for(tmp_path):
+    """No two calls use it; without thread_local, or without waiting, two do."""
+    path = tmp_path / "mine.cu"
+    options = {"only": ["nothing kept"], "sources": [path]}
+    path.write_text(ONE_CALL_AT_A_TIME)
+    assert not accusations(torch.relu, X, **options)
+    path.write_text(ONE_CALL_AT_A_TIME + "void another() { cudaStreamSynchronize(0); }\n")
+    assert not accusations(torch.relu, X, **options)
+    for changed in ("static thread_local", "cudaEventSynchronize(done_);"):
+        text = ONE_CALL_AT_A_TIME.replace(changed, changed.partition(" ")[0] * (" " in changed))
+        path.write_text(text + "void another() { cudaStreamSynchronize(0); }\n")
+        assert accusations(torch.relu, X, **options), text
+
 
 MEMBER = """\
 struct Launch {
