@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -79,12 +79,12 @@ class Audit:
     def __str__(self) -> str:
         lines = [self.headline, *self.notes]
         section = ""
-        for it in self.rows:
+        for it, message, more in _texts(self.rows):
             if it.section != section:
                 section = it.section
                 lines += ["", section]
-            lines.append(f"  {it.verdict:<8} {it.name:<22} {_short(it.message)}".rstrip())
-            lines += [f"           {more}" for more in _more(it)]
+            lines.append(f"  {it.verdict:<8} {it.name:<22} {message}".rstrip())
+            lines += [f"           {text}" for text in more]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -125,14 +125,14 @@ class Audit:
         parts += [f"<p>{html.escape(it)}</p>" for it in self.notes]
         rows = []
         section = ""
-        for it in self.rows:
+        for it, message, more in _texts(self.rows):
             if it.section != section:
                 section = it.section
                 rows.append(
                     f"<tr style='background: none'><td colspan='3' style='{_CELL}; padding-top:"
                     f" 0.9em'><b>{html.escape(section)}</b></td></tr>"
                 )
-            rows.append(_html_row(it))
+            rows.append(_html_row(it, message, more))
         table = f"<table style='border-collapse: collapse; width: 100%'>{''.join(rows)}</table>"
         return f"<div style='max-width: 62em'>{''.join(parts)}{table}</div>"
 
@@ -140,23 +140,26 @@ class Audit:
 _CELL = "padding: 0.15em 0.9em 0.15em 0; text-align: left; vertical-align: top; border: none"
 
 
-def _short(message: str) -> str:
-    return " ".join(message.split())[:160]
+def _texts(rows: Iterable[Row]) -> Iterator[tuple[Row, str, list[str]]]:
+    """Each row, its message, and what stands below. What fails on the same line for the same reason
+    is told once: a fault that every call has would be most of the page."""
+    told: dict[tuple[str, str], str] = {}
+    for it in rows:
+        message = " ".join(it.message.split())
+        if it.verdict not in (FAIL, NOTE):
+            yield it, message[:160], []
+            continue
+        said = [("line", it.line), ("smallest", it.example), ("do", it.advice)]
+        first = told.setdefault((it.line, it.advice), it.name) if it.line else it.name
+        if first != it.name:
+            message, said = f"as in {first}: {it.line}", said[1:2]
+        yield it, message, [f"{name}: {text}" for name, text in said if text]
 
 
-def _more(it: Row) -> list[str]:
-    if it.verdict not in (FAIL, NOTE):
-        return []
-    said = [("line", it.line), ("smallest", it.example), ("do", it.advice)]
-    return [f"{name}: {text}" for name, text in said if text]
-
-
-def _html_row(it: Row) -> str:
+def _html_row(it: Row, message: str, texts: list[str]) -> str:
     color = COLORS[it.verdict]
     loud = it.verdict in (FAIL, NOTE)
-    more = "".join(
-        f"<br><span style='opacity: 0.8'>{html.escape(text)}</span>" for text in _more(it)
-    )
+    more = "".join(f"<br><span style='opacity: 0.8'>{html.escape(text)}</span>" for text in texts)
     weight = "; font-weight: bold" if loud else ""
     shade = f"rgba({color}, 0.08)" if loud else "none"
     return (
@@ -165,6 +168,6 @@ def _html_row(it: Row) -> str:
         f" white-space: nowrap; color: rgb({color});"
         f" color: color-mix(in srgb, rgb({color}) 65%, currentcolor){weight}'>{it.verdict}</td>"
         f"<td style='{_CELL}; white-space: nowrap'>{html.escape(it.name)}</td>"
-        f"<td style='{_CELL}; overflow-wrap: anywhere'>{html.escape(_short(it.message))}{more}"
+        f"<td style='{_CELL}; overflow-wrap: anywhere'>{html.escape(message)}{more}"
         "</td></tr>"
     )

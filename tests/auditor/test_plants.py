@@ -1,5 +1,6 @@
 """Each trap planted in an op that is right, and found; and the op that is right, which none has."""
 
+import html
 import os
 import sys
 import time
@@ -68,6 +69,17 @@ def test_a_finding_has_line_example_and_advice(built):
     assert row.example.startswith("x=float32[1, 1]")
     assert row.advice
     assert row.line in str(report)
+
+
+def test_a_fault_of_every_call_is_told_once_and_whole(built):
+    report = audited(Op(built, "no_bound"), ["error", "shapes", "scales", "special values"])
+    first = report.row("error")
+    assert "past the end of memory of" in first.message
+    others = [it for it in report.failed[1:] if it.line == first.line]
+    assert others
+    for text in (str(report), html.unescape(report._repr_html_())):
+        assert text.count("past the end of memory of") == len({it.line for it in report.failed})
+        assert text.count(f"as in error: {first.line}") == len(others)
 
 
 @pytest.mark.parametrize("name", IN_SOURCE)
