@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from lab.auditor.example import Call
+from lab.auditor.example import Call, clone
 from lab.measure.error import absolute_error
 
 CONDITION = 64  # a result that rounding moves by so many ULP has noise in it
@@ -118,7 +118,8 @@ def _with_gradients(
     leaves = call.mapped(lambda t: t.detach().requires_grad_(), wanted)
     outputs = leaves.run(function)
     ends = [y for y in outputs if y.is_floating_point()]
-    given = [(y, g) for y, g in zip(ends, arriving, strict=False) if _is_recorded(y)]
+    # Copies: the truth is made of the same, after an op that may write to what arrives.
+    given = [(y, clone(g)) for y, g in zip(ends, arriving, strict=False) if _is_recorded(y)]
     if not given:
         raise NoGradient("its results lead to no gradient")
     if dispose:

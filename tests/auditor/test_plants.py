@@ -71,6 +71,22 @@ def test_a_finding_has_line_example_and_advice(built):
     assert row.line in str(report)
 
 
+def test_a_gradient_that_is_written_to_is_told_as_that(built):
+    """What arrives is the truth's, too: a right gradient was called wrong."""
+
+    class InPlace(Op):
+        def grad_taken(self, g):
+            self.arrived = g
+            return super().grad_taken(g)
+
+        def gradients(self, ctx, g, dx, dw):
+            self.arrived.mul_(2)
+            return super().gradients(ctx, g, dx, dw)
+
+    report = audited(InPlace(built), ["error", "inputs unwritten", "shapes"])
+    assert [it.name for it in report.failed] == ["inputs unwritten"], str(report)
+
+
 def test_a_fault_of_every_call_is_told_once_and_whole(built):
     report = audited(Op(built, "no_bound"), ["error", "shapes", "scales", "special values"])
     first = report.row("error")
