@@ -54,18 +54,25 @@ __device__ inline void tma_load_multicast(void* to, const CUtensorMap& map, int 
 }
 
 // Stores a box that threads have written: each of them calls `tma_writes_done` before a barrier,
-// and then one thread stores, as a group of its own.
+// and then one thread stores, as a group of its own or in parts that it commits as a group.
 __device__ inline void tma_writes_done() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ inline void tma_store(const CUtensorMap& map, const void* from, int column, int row,
-                                 int batch) {
+__device__ inline void tma_store_part(const CUtensorMap& map, const void* from, int column, int row,
+                                      int batch) {
     asm volatile(
         "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
             &map),
         "r"(column), "r"(row), "r"(batch), "r"(shared_address(from))
         : "memory");
+}
+__device__ inline void tma_store_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void tma_store(const CUtensorMap& map, const void* from, int column, int row,
+                                 int batch) {
+    tma_store_part(map, from, column, row, batch);
+    tma_store_commit();
 }
 
 // The same, but adds the box to what is there; each sum is rounded.
@@ -76,7 +83,7 @@ __device__ inline void tma_add(const CUtensorMap& map, const void* from, int col
         " [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
         "r"(column), "r"(row), "r"(batch), "r"(shared_address(from))
         : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    tma_store_commit();
 }
 
 // Waits until at most `pending` of this thread's stores still read their boxes.

@@ -75,7 +75,9 @@ __device__ void wgmma_wait() {
 #define ACCUM_48(i) ACCUM_32(i), ACCUM_16(i + 32)
 #define ACCUM_56(i) ACCUM_48(i), ACCUM_8(i + 48)
 #define ACCUM_64(i) ACCUM_32(i), ACCUM_32(i + 32)
+#define ACCUM_80(i) ACCUM_64(i), ACCUM_16(i + 64)
 #define ACCUM_96(i) ACCUM_64(i), ACCUM_32(i + 64)
+#define ACCUM_112(i) ACCUM_96(i), ACCUM_16(i + 96)
 #define ACCUM_128(i) ACCUM_64(i), ACCUM_64(i + 64)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
@@ -89,10 +91,16 @@ __device__ void wgmma_wait() {
     NAMES_32                                                                                \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52," \
     "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES_80 \
+    NAMES_64     \
+    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define NAMES_96                                                                            \
     NAMES_64                                                                                \
     ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84," \
     "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define NAMES_112 \
+    NAMES_96      \
+    ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define NAMES_128                                                                               \
     NAMES_64                                                                                    \
     ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85," \
@@ -171,11 +179,27 @@ __device__ void wgmma(float (&accum)[64], uint64_t a, uint64_t b, bool adds) {
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&accum)[80], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("160", "f16", NAMES_80, ACCUM_80(0), "80", "81", "82", "83", "84");
+    } else {
+        WGMMA("160", "bf16", NAMES_80, ACCUM_80(0), "80", "81", "82", "83", "84");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&accum)[96], uint64_t a, uint64_t b, bool adds) {
     if constexpr (IsHalf<T>::value) {
         WGMMA("192", "f16", NAMES_96, ACCUM_96(0), "96", "97", "98", "99", "100");
     } else {
         WGMMA("192", "bf16", NAMES_96, ACCUM_96(0), "96", "97", "98", "99", "100");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&accum)[112], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("224", "f16", NAMES_112, ACCUM_112(0), "112", "113", "114", "115", "116");
+    } else {
+        WGMMA("224", "bf16", NAMES_112, ACCUM_112(0), "112", "113", "114", "115", "116");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>

@@ -26,6 +26,14 @@ struct BoxAt {
     int column, row, matrix;
 };
 
+// The first row and unit that an epilogue stores: what comes before belongs to another tile. edge:
+// a map of y in boxes of 8 rows. Units are a multiple of 64 after the first of the tile, and rows
+// one of 8.
+struct OwnPart {
+    int row = 0, unit = 0;
+    const CUtensorMap* edge = nullptr;
+};
+
 #if HAS_WGMMA
 
 // Two neighbouring 16-bit values as one word, in the order of the accumulators.
@@ -77,12 +85,25 @@ __device__ void add_residual(float (&y)[kAtOnce], const T* box) {
     }
 }
 
+// Stores a box by TMA, but for rows of another tile.
+template <int rows>
+__device__ void store_box(const CUtensorMap& map, const char* box, const BoxAt& at,
+                          const OwnPart& own) {
+    if (at.row >= own.row) return tma_store(map, box, at.column, at.row, at.matrix);
+    for (int r = 0; r < rows; r += 8) {
+        if (at.row + r >= own.row)
+            tma_store_part(*own.edge, box + r * kTileRow, at.column, at.row + r, at.matrix);
+    }
+    tma_store_commit();
+}
+
 // Stores 64 columns of a warpgroup by TMA, each warp its own rows, so that no warp waits for
 // another. (Where nothing is fused all warps arrive together, and one store of 64 rows is faster:
 // epilogue_tma.) stored: counts the stores, which alternate between two buffers.
 template <class T, class EpilogueBuffers>
 __device__ void store_chunk(const float (&y)[kAtOnce], EpilogueBuffers& buffers,
-                            const CUtensorMap& map, const BoxAt& at, int& stored) {
+                            const CUtensorMap& map, const BoxAt& at, int& stored,
+                            const OwnPart& own = {}) {
     const bool first = threadIdx.x % kWarp == 0;
     char* const box = reinterpret_cast<char*>(buffers.chunks[stored++ % 2]);
     if (first) tma_store_wait_read<1>();  // these rows of the buffer are free
@@ -96,7 +117,9 @@ __device__ void store_chunk(const float (&y)[kAtOnce], EpilogueBuffers& buffers,
     tma_writes_done();
     __syncwarp();
     const int of_warp = threadIdx.x % kWarpgroup / kWarp * kWarpRows;
-    if (first) tma_store(map, box + of_warp * kTileRow, at.column, at.row + of_warp, at.matrix);
+    if (first)
+        store_box<kWarpRows>(
+            map, box + of_warp * kTileRow, {at.column, at.row + of_warp, at.matrix}, own);
 }
 // Waits until the stores of this warp are complete, which must happen before it exits.
 __device__ inline void wait_for_stores() {
@@ -108,7 +131,7 @@ __device__ inline void wait_for_stores() {
 template <Act act, bool more, class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                    Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
-                                   int matrix, int row, int unit, int& stored) {
+                                   int matrix, int row, int unit, int& stored, const OwnPart& own) {
     constexpr int kChunks = N / kAtOnce;
     constexpr bool gated = kChunks > 1 && act == kSwiglu;
     constexpr int count = gated ? kChunks / 2 : kChunks;
@@ -130,21 +153,22 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
             for (int i = 0; i < kAtOnce; ++i) y[i] *= right[i];
         }
         if (more && p.residual) add_residual(y, residual.wait_for(n));
-        store_chunk<T>(y, buffers, maps.y, at, stored);
+        if (unit >= own.unit) store_chunk<T>(y, buffers, maps.y, at, stored, own);
         if (more && p.residual) residual.release(n, n == count - 1);
     }
 }
 template <class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_fused(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
-                               int matrix, int row, int unit, int& stored) {
+                               int matrix, int row, int unit, int& stored,
+                               const OwnPart& own = {}) {
     with_act(p.act, [&](auto act) {
         if (p.z || p.residual) {
             epilogue_activated<act, true>(
-                accum, p, bias, residual, maps, buffers, matrix, row, unit, stored);
+                accum, p, bias, residual, maps, buffers, matrix, row, unit, stored, own);
         } else {
             epilogue_activated<act, false>(
-                accum, p, bias, residual, maps, buffers, matrix, row, unit, stored);
+                accum, p, bias, residual, maps, buffers, matrix, row, unit, stored, own);
         }
     });
 }
@@ -220,7 +244,8 @@ struct EpilogueVector {
 // The epilogue of a warpgroup's tile, whose first row and unit are given.
 template <class T, int N>
 __device__ void epilogue(const float (&accum)[N], const Product<T>& p, EpilogueBuffers& buffers,
-                         int64_t matrix, int row, int64_t unit, int group) {
+                         int64_t matrix, int row, int64_t unit, int group,
+                         const OwnPart& own = {}) {
     constexpr int kChunks = N / 16;
     const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(accum);
     const int count = kChunks / rows_per_unit(p), thread = threadIdx.x % kWarpgroup;
@@ -236,6 +261,7 @@ __device__ void epilogue(const float (&accum)[N], const Product<T>& p, EpilogueB
             const int column = thread % 4 * 8;
             const int64_t left = p.units - unit - column;
             if (row + line >= p.rows || left <= 0) continue;
+            if (row + line < own.row || unit + column < own.unit) continue;
             const EpilogueVector<T> vec = {matrix * p.rows + row + line, unit + column,
                                            int(smaller<int64_t>(left, 8)), vectors};
             float residual[8], right[8], y[8];
@@ -256,7 +282,7 @@ __device__ void epilogue(const float (&accum)[N], const Product<T>& p, EpilogueB
 // The epilogue for float: each thread writes its own elements.
 template <int N>
 __device__ void epilogue(const float (&accum)[N], const Product<float>& p, EpilogueBuffers&,
-                         int64_t matrix, int row, int64_t unit, int) {
+                         int64_t matrix, int row, int64_t unit, int, const OwnPart& own = {}) {
     constexpr int kChunks = N / 16;
     const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(accum);
     const int count = kChunks / rows_per_unit(p);
@@ -265,7 +291,7 @@ __device__ void epilogue(const float (&accum)[N], const Product<float>& p, Epilo
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int64_t r = row + accum_row(i), u = unit + accum_column(i);
-            if (r < p.rows && u < p.units)
+            if (r < p.rows && u < p.units && r >= own.row && u >= own.unit)
                 epilogue_element(p, matrix, r, u, select_register(chunks, n, i),
                                  select_register(chunks, (n + count) % kChunks, i));
         }
@@ -277,10 +303,11 @@ __device__ void epilogue(const float (&accum)[N], const Product<float>& p, Epilo
 template <class T, int N>
 __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffers& buffers,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
-                             int& stored, bool adds = false) {
+                             int& stored, bool adds = false, const OwnPart& own = {}) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
     for (int n = 0; n < N; n += 32, unit += 64) {
+        if (unit < own.unit) continue;
         char* const box = reinterpret_cast<char*>(buffers.chunks[stored++ % 2]);
         if (first) tma_store_wait_read<1>();  // the buffer is free
         warpgroup_barrier(group);
@@ -297,7 +324,7 @@ __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffe
         if (first && adds) {
             tma_add(map, box, unit, row, matrix);
         } else if (first) {
-            tma_store(map, box, unit, row, matrix);
+            store_box<64>(map, box, {unit, row, matrix}, own);
         }
     }
 }

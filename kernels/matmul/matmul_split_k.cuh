@@ -40,8 +40,10 @@ __global__ void WGMMA_KERNEL(kWarpgroup)
     }
     TilePlace place;
     scheduler.at(split_k.whole + tile, 0, place);
-    epilogue(accum, p, buffers, place.matrix, int(place.row) * kTileRows + group * 64,
-             place.column * (columns / rows_per_unit) + piece * kChunk, 0);
+    const Span rows = scheduler.rows(int(place.row), group, p.rows);
+    const Span units = scheduler.units(int(place.column), columns / rows_per_unit, p.units);
+    epilogue(accum, p, buffers, place.matrix, rows.first, units.first + piece * kChunk, 0,
+             {rows.own, units.own});
 #endif
 }
 
@@ -56,9 +58,10 @@ struct SplitKPlan {
 };
 
 // Costs, in the same steps.
-constexpr double kBytesOfStep = 2.5e6;   // bytes that memory delivers in a step
-constexpr double kWorthSplitting = 0.9;  // relative to whole tiles
-constexpr int kMaxSplits = 16;           // of a tile
+constexpr double kBytesOfStep = 2.5e6;    // bytes that memory delivers in a step
+constexpr double kSplitCost = 5;          // of the second kernel and the end of the first
+constexpr double kWorthSplitting = 0.85;  // relative to whole tiles
+constexpr int kMaxSplits = 16;            // of a tile
 constexpr int64_t kMaxWorkspaceFloats = 16 << 20;
 constexpr int64_t kLeastSteps = 10;  // of a split depth
 
@@ -69,7 +72,10 @@ inline SplitKPlan split_k_plan(int64_t tiles, int columns, int64_t steps, int sp
     const int64_t whole = tiles / at_once * at_once;
     const int64_t partials = (tiles - whole) * splits;
     const int64_t rounds = ceil_div(partials, at_once), longest = ceil_div<int64_t>(steps, splits);
-    const double work = cost_of_step(columns) * double(whole / at_once * steps + rounds * longest);
+    const double work =
+        double(whole / at_once) * cost_of_tile(columns, steps) +
+        double(rounds) *
+            (splits > 1 ? cost_of_step(columns) * double(longest) : cost_of_tile(columns, steps));
     const double cost = work < floor ? floor : work;
     if (splits == 1) return {columns, {}, 0, kWorthSplitting * cost};
     const double added = kSplitCost + kPartialCost * double(partials) * columns / 256;
@@ -88,7 +94,7 @@ SplitKPlan split_k_plan(const Product<T>& p) {
     SplitKPlan best;
     for (int columns : kColumnsOfTiles) {
         if (!has_tiles(p, columns)) continue;
-        const int max_splits = columns == 96 || columns == 192 ? 1 : kMaxSplits;
+        const int max_splits = has_split_k(columns) ? kMaxSplits : 1;
         const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
         for (int splits = 1; splits <= max_splits && splits <= steps; ++splits) {
             const SplitKPlan plan =
@@ -115,7 +121,8 @@ int64_t split_k_floats(const Product<T>& p) {
 // Launches the reduction.
 template <int columns, class T>
 void launch_split_k_reduce(const Product<T>& p, const SplitK& split_k, cudaStream_t stream) {
-    const TileScheduler scheduler(TileGrid(p, kTileRows, columns), 1, kGroupRows);
+    const TileScheduler scheduler(
+        TileGrid(p, kTileRows, columns), 1, kGroupRows, granules_of(p, true));
     const int64_t pieces =
         int64_t(split_k.split_tiles) * kConsumers * (columns / kChunk / rows_per_unit(p));
     const auto launch = [&](auto kernel) {

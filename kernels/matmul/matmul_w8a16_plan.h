@@ -20,6 +20,7 @@ constexpr double kInt8Exchange = 1.0;      // of the accumulators of a cluster
 constexpr double kConvertStart = 1.2;      // of the kernel that converts
 constexpr double kConvertedBytes = 4.2e6;  // in a us: a byte read for each weight and two written
 constexpr double kMatmulStart = 3.0, kMatmulStep = 0.7;  // matmul; a step of 64 of k, 256 columns
+constexpr double kMatmulSplit = 2.5;                     // of split-K, in such steps
 
 // A tile's rows and units, the least splits of k that it is compiled for, and the time of a step of
 // 128 of k.
@@ -58,7 +59,7 @@ inline double time_of_matmul(int64_t rows, int64_t units, int64_t depth, int pro
                 cost_of_step(columns) * double(ceil_div<int64_t>(tiles * splits, processors) *
                                                ceil_div<int64_t>(steps, splits));
             if (splits > 1)
-                cost += kSplitCost + kPartialCost * double(tiles * splits * columns) / 256;
+                cost += kMatmulSplit + kPartialCost * double(tiles * splits * columns) / 256;
             if (least == 0 || cost < least) least = cost;
         }
     }

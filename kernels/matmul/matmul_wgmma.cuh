@@ -20,11 +20,27 @@ struct Stage {
 };
 constexpr int kBox = 64 * kTileRow;  // bytes
 
+// Rows or units of a part of a tile. TMA takes longer for boxes that lie partly outside of a
+// tensor, so a part at the edge moves inside, as far as is a multiple of `granule`: it begins at
+// `first`, before its own first row or unit, and does not store what belongs to another tile.
+struct Span {
+    int first, own;
+
+    // Span n of spans of `count` each. granule: 0 if it does not move.
+    __host__ __device__ Span(int n, int count, int64_t size, int granule)
+        : first(n * count), own(first) {
+        const int64_t outside = own < size && granule > 0 ? own + count - size : 0;
+        if (outside > 0 && outside / granule * granule <= own)
+            first -= int(outside / granule * granule);
+    }
+};
+
 // The tensor maps. Boxes of y and z are 64 x 64, or 16 x 64 in the fused epilogue, where each warp
 // stores its own rows. Boxes of the residual are always 64 x 64. The two halves of z are two
 // matrices.
 struct Maps {
     CUtensorMap x, w, y, z, residual;
+    CUtensorMap edge;  // of y, in boxes of 8 rows
 
     // The map of a half of z, and its box that belongs to one of y.
     __device__ const CUtensorMap& of_z(int) const { return z; }
@@ -206,7 +222,7 @@ struct Plan {
     static constexpr bool kSplitK = stores && !fused;  // split-K is allowed
     static constexpr int kPingPongTiles =
         ping_pong_tiles;  // 1: cooperative, all warpgroups share a tile; 2: ping-pong
-    static constexpr int kStages = columns > 128 ? 4 : columns > 64 ? 6 : 8;
+    static constexpr int kStages = columns > 160 ? 4 : columns > 128 ? 5 : columns > 64 ? 6 : 8;
     // The last steps of a tile that the two warpgroups run one after the other.
     static constexpr int kLast = stores && ping_pong_tiles == 1 && columns == 256 ? 3 : 0;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
@@ -223,18 +239,33 @@ struct Plan {
 
 constexpr int kGroupRows = 16;  // tiles of a column that are taken before those of the next column
 
+// How far parts of tiles at the edge of y move inside: multiples of so many rows and units.
+struct Granules {
+    int rows = 0, units = 0;
+};
+
 // The scheduler of tiles for persistent blocks. A pair of blocks has two tiles, one below the
 // other. Tiles are grouped by rows for L2 reuse.
 struct TileScheduler {
     int batch, pairs, columns, pair;
     int group_rows;  // pairs of a column that are taken before those of the next column
+    Granules granules;
 
-    TileScheduler(const TileGrid& grid, int pair, int group_rows)
+    TileScheduler(const TileGrid& grid, int pair, int group_rows, Granules granules = {})
         : batch(int(grid.batch)),
           pairs(int(ceil_div<int64_t>(grid.rows, pair))),
           columns(int(grid.columns)),
           pair(pair),
-          group_rows(group_rows) {}
+          group_rows(group_rows),
+          granules(granules) {}
+
+    // The rows of half a tile of x, and the units of a tile.
+    __host__ __device__ Span rows(int row, int half, int64_t of) const {
+        return Span(2 * row + half, kTileRows / 2, of, granules.rows);
+    }
+    __host__ __device__ Span units(int column, int count, int64_t of) const {
+        return Span(column, count, of, granules.units);
+    }
 
     __host__ __device__ int places() const { return batch * pairs * columns; }
 
@@ -302,7 +333,7 @@ constexpr int kChunksPerStage = 2;
 // Called by the producer thread. pipe: the next stage.
 template <class Shared, int count>
 __device__ void fetch_residual(Shared& shared, PipelineState<count>& pipe, const CUtensorMap& map,
-                               const TilePlace& place, int chunks) {
+                               int matrix, const int (&rows)[kConsumers], int unit, int chunks) {
     for (int n = 0; n < chunks; n += kChunksPerStage, pipe.next()) {
         Mbarrier& full = shared.full[pipe.stage];
         auto* const boxes = shared.stages[pipe.stage].x;
@@ -310,9 +341,8 @@ __device__ void fetch_residual(Shared& shared, PipelineState<count>& pipe, const
         shared.empty[pipe.stage].wait((pipe.phase + 1) % 2);
         full.arrive_expect_tx(there * kBox);
         for (int i = 0; i < there; ++i)
-            tma_load(boxes + i * 64 * 64, map,
-                     (int(place.column) * chunks + n + i / kConsumers) * 64,
-                     int(place.row) * kTileRows + i % kConsumers * 64, int(place.matrix), full);
+            tma_load(boxes + i * 64 * 64, map, unit + (n + i / kConsumers) * 64,
+                     rows[i % kConsumers], matrix, full);
     }
 }
 
@@ -378,8 +408,12 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             int first;
             find(n, place, first);
             const int end = first + steps_of(n);
-            const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
-            const auto columns = TileRows<kColumns>::of_w(p, place.column);
+            const int rows[] = {scheduler.rows(int(place.row), 0, p.rows).first,
+                                scheduler.rows(int(place.row), 1, p.rows).first};
+            const int of_tile = kColumns / rows_per_unit(p);
+            const int unit = scheduler.units(int(place.column), of_tile, p.units).first;
+            const int64_t columns[] = {
+                unit, p.act == kSwiglu ? unit + p.units : unit + int64_t(kColumns / 2)};
             for (int step = first; step < end; ++step, pipe.next()) {
                 auto& stage = shared.stages[pipe.stage];
                 Mbarrier& full = shared.full[pipe.stage];
@@ -387,18 +421,17 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 shared.tiles[pipe.stage] = place;
                 full.arrive_expect_tx(sizeof(stage));
                 for (int half = 0; half < 2; ++half) {
-                    fetch_half<kTileRows>(stage.x, half, maps.x, p.x.col == 1, rows.first[half],
-                                          step, place.matrix, full, 0);
+                    fetch_half<kTileRows>(stage.x, half, maps.x, p.x.col == 1, rows[half], step,
+                                          place.matrix, full, 0);
                     // Each block of a pair loads its half for both.
                     if (kPair == 1 || half == pair.rank)
-                        fetch_half<kColumns>(
-                            stage.w, half, maps.w, p.w.col == 1, columns.first[half], step,
-                            place.matrix, full, pair.kAll);
+                        fetch_half<kColumns>(stage.w, half, maps.w, p.w.col == 1, columns[half],
+                                             step, place.matrix, full, pair.kAll);
                 }
             }
             if (Plan::kFused && p.residual)
                 fetch_residual(
-                    shared, pipe, maps.residual, place, kColumns / 64 / rows_per_unit(p));
+                    shared, pipe, maps.residual, int(place.matrix), rows, unit, of_tile / 64);
         }
     } else {
         warpgroup_reg_alloc<232>();
@@ -417,13 +450,12 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             if (kPingPongTiles > 1) shared.order_barrier[group].wait(order_phase++ % 2);
             shared.full[pipe.stage].wait(pipe.phase % 2);
             const TileAt place = shared.tiles[pipe.stage];
-            const int row = int(place.row) * kTileRows + of_tile;
-            const int unit = int(place.column) * (kColumns / rows_per_unit(p));
-            const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
-            // The second warpgroup lets the first one run its last steps alone, and then has the
-            // tensor cores to itself while the first one is in its epilogue. Not where stages also
-            // bring a residual, which would come late, nor in work units so short that the first
-            // warpgroup could be two of them ahead.
+            const Span units = scheduler.units(place.column, kColumns / rows_per_unit(p), p.units);
+            const uint32_t bias = Plan::kFused ? bias_of_tile(p, units.first, kColumns) : 0;
+            // The second warpgroup lets the first one run its last steps alone, and then
+            // has the tensor cores to itself while the first one is in its epilogue. Not
+            // where stages also bring a residual, which would come late, nor in work units
+            // so short that the first warpgroup could be two of them ahead.
             const bool staggered = Plan::kLast > 0 && unit_steps >= kStages && !p.residual;
             float accum[kPingPongTiles][kColumns / 2];
             int before = 0;
@@ -456,17 +488,20 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             }
 #pragma unroll
             for (int i = 0; i < kPingPongTiles; ++i) {
+                const Span rows = scheduler.rows(place.row, kPingPongTiles > 1 ? i : group, p.rows);
+                const OwnPart own = {rows.own, units.own, &maps.edge};
                 if constexpr (Plan::kFused) {
                     Residual<typename Plan::Shared, kStages> residual = {shared, pipe, group};
                     epilogue_fused(accum[i], p, shared.bias[group], residual, maps, buffers,
-                                   int(place.matrix), row + i * 64, unit, stored);
+                                   int(place.matrix), rows.first, units.first, stored, own);
                     if (p.residual)
                         pipe.skip(ceil_div(kColumns / 64 / rows_per_unit(p), kChunksPerStage));
                 } else if constexpr (Plan::kStores) {
                     epilogue_tma<T>(accum[i], p.scale, buffers, maps.y, int(place.matrix),
-                                    row + i * 64, unit, group, stored, adds_to_y(p));
+                                    rows.first, units.first, group, stored, adds_to_y(p), own);
                 } else {
-                    epilogue(accum[i], p, buffers, place.matrix, row + i * 64, unit, group);
+                    epilogue(
+                        accum[i], p, buffers, place.matrix, rows.first, units.first, group, own);
                 }
             }
         }
@@ -509,10 +544,17 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool f
     const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
         return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
     };
-    return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) &&
+    return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) && make_like_y(maps.edge, p.y, 8) &&
            (!p.residual || make_like_y(maps.residual, p.residual, 64)) &&
            (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, rows_per_unit(p), p.rows, p.units,
                                                      p.units, wide, kWarpRows)));
+}
+
+// Not where y or z would be added to or stored in other boxes, nor for floats (matmul_tf32.cuh).
+template <class T>
+Granules granules_of(const Product<T>& p, bool stores) {
+    if (sizeof(T) != 2 || adds_to_y(p) || p.z) return {};
+    return {8, p.units % 8 != 0 ? 0 : stores ? 64 : 8};
 }
 
 template <class Plan, class T>
@@ -526,7 +568,7 @@ bool launch_plan(const Product<T>& p, int group_rows, cudaStream_t stream, Split
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const TileGrid grid(p, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // indices are 32-bit
-    const TileScheduler scheduler(grid, Plan::kPair, group_rows);
+    const TileScheduler scheduler(grid, Plan::kPair, group_rows, granules_of(p, Plan::kStores));
     const int work_units = split_k.work_units(scheduler.places());
     const int pairs = smaller(work_units, multiprocessors() / Plan::kPair);
     launch_secondary(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), dim3(Plan::kThreads),
@@ -547,10 +589,6 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// The widths of a tile. 96 and 192, whose halves are not made of boxes of 64, are for a w by row
-// and not for swiglu.
-constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
-
 template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
     if (sizeof(T) == 4) return columns % 128 == 0;
@@ -558,12 +596,12 @@ bool has_tiles(const Product<T>& p, int columns) {
     return columns % 128 == 0 || (p.act != kSwiglu && p.w.col == 1);
 }
 
-// The time of one step of k over all waves of tiles of this width. Narrower tiles keep more
-// multiprocessors busy.
+// The time of all waves of tiles of this width. Narrower tiles keep more multiprocessors busy.
 template <class T>
 double cost_of_tiles(const Product<T>& p, int columns) {
     const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
-    return cost_of_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+    const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
+    return cost_of_tile(columns, steps) * double(ceil_div<int64_t>(tiles, multiprocessors()));
 }
 
 // Whether tiles of 128 columns are faster than those of 256.
@@ -580,9 +618,11 @@ bool launch_best_tiles(const Product<T>& p, int group_rows, cudaStream_t stream)
         if (has_tiles(p, columns) && cost_of_tiles(p, columns) < cost_of_tiles(p, best))
             best = columns;
     if (best == 64) return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, group_rows, stream);
     if (best == 96) return launch_plan<Plan<T, 96, 1, false>>(p, group_rows, stream);
+    if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, group_rows, stream);
+    if (best == 160) return launch_plan<Plan<T, 160, 1, false>>(p, group_rows, stream);
     if (best == 192) return launch_plan<Plan<T, 192, 1, true, 1, fused>>(p, group_rows, stream);
+    if (best == 224) return launch_plan<Plan<T, 224, 1, false>>(p, group_rows, stream);
     return launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, group_rows, stream);
 }
 

@@ -51,6 +51,15 @@ def test_tiles(version: str, shape: tuple[int, int, int], dtype: torch.dtype):
     judge(case(version), *shape, dtype=dtype)
 
 
+@pytest.mark.parametrize("act", [None, "gelu", "swiglu"])
+@pytest.mark.parametrize("shape", [(130, 200, 72), (333, 328, 64), (71, 1096, 1032)], ids=str)
+def test_tiles_that_move_inside_at_the_edge(shape: tuple[int, int, int], act: str | None):
+    options = {"act": act} if act else {}
+    judge(case(VERSIONS[-1], bias=None, residual=None, **options), *shape)
+    if act != "swiglu":
+        judge(case(VERSIONS[-1], **options), *shape)
+
+
 @each_version
 @pytest.mark.parametrize("shape", [(130, 77, 64), (130, 72, 65), (9, 1, 7)], ids=str)
 def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, int, int]):
