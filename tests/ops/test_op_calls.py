@@ -174,7 +174,10 @@ def test_unknown_version(call: Call):
 def test_runs_on_the_current_stream(call: Call):
     inputs = call.inputs()
     want = call.outcome(inputs)
-    late = {n: torch.zeros_like(v) if isinstance(v, Tensor) else v for n, v in inputs.items()}
+    late = {n: torch.empty_like(v) if isinstance(v, Tensor) else v for n, v in inputs.items()}
+    for value in late.values():
+        if isinstance(value, Tensor):
+            value.untyped_storage().fill_(0)  # for float4, too
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)  # a kernel on any other stream would read the zeros
