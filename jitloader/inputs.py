@@ -31,7 +31,7 @@ READ_BY_COMPILERS = (
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC"),
     *("SDKROOT", "MACOSX_DEPLOYMENT_TARGET"),
 )
-LAYOUT = 5  # of the cache: raised when what a build's folder holds changes its meaning
+LAYOUT = 6  # of the cache: raised when what a build's folder holds changes its meaning
 
 
 class Stat(NamedTuple):
