@@ -4,6 +4,7 @@ CUTLASS's headers for sm_90 have 5000 `asm` statements in 2.8 MB. When each of t
 before it again, a kernel for sm_100 that includes them did not reach the compiler within minutes.
 """
 
+import math
 import time
 
 import pytest
@@ -96,17 +97,22 @@ def repeated(name: str, characters: int) -> str:
 
 
 def seconds(text: str) -> float:
-    """Of the processor; the least of two, for other programs take some of its caches."""
-    found = []
-    for _ in range(2):
-        started = time.process_time()
-        load = Load.of([text], several=True, target=TARGET)
-        rewrite(text, "x.cu", load, of_library="nothing" in text)
-        found.append(time.process_time() - started)
-    return min(found)
+    """Of the processor."""
+    started = time.process_time()
+    load = Load.of([text], several=True, target=TARGET)
+    rewrite(text, "x.cu", load, of_library="nothing" in text)
+    return time.process_time() - started
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_twice_the_text_takes_twice_the_time(name):
-    few, many = (seconds(repeated(name, size)) for size in (60_000, 120_000))
-    assert many <= 2.5 * few, f"{few:.3f} s, and {many:.3f} s for twice the text"
+    """By the least of a few times each, for other programs take some of the processor's caches."""
+    texts = [repeated(name, size) for size in (60_000, 120_000)]
+    few = many = math.inf
+    for _ in range(6):
+        few, many = (
+            min(least, seconds(text)) for least, text in zip((few, many), texts, strict=True)
+        )
+        if many <= 2.5 * few:
+            return
+    pytest.fail(f"{few:.3f} s, and {many:.3f} s for twice the text")
