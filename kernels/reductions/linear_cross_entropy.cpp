@@ -590,10 +590,10 @@ int64_t most_rows_beside_dw(const Problem& p) {
     return std::min(most_rows(rows), std::max<int64_t>(512, most));
 }
 
-// The rows whose logits lie by class in the memory of dw: all, or as many as w has columns. 0 if
-// the layout does not allow it, if they would be no more than a chunk, or if the remaining rows,
-// which are chunks and add to dw, are so many that it would be slower. Chunks of 640 are faster
-// than chunks of 512, whose additions are bound by memory: for those, fewer rows lie in dw.
+// The rows whose logits lie in the memory of dw: all, or as many as w has columns. 0 if the layout
+// does not allow it, if they would be no more than a chunk, or if the remaining rows, which are
+// chunks and add to dw, are so many that it would be slower. Chunks of 640 are faster than chunks
+// of 512, whose additions are bound by memory: for those, fewer rows lie in dw.
 int64_t rows_in_dw(const Problem& p, bool needs_w) {
     constexpr int64_t kLargeW = 125'000'000, kWell = 640;
     const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols), left = p.rows() - rows;
@@ -610,60 +610,6 @@ int64_t rows_in_dw(const Problem& p, bool needs_w) {
 
 bool all_wait_in_dw(const Problem& p, bool needs_w) {
     return p.rows() > 0 && rows_in_dw(p, needs_w) == p.rows();
-}
-
-// ---- few rows, no more than a chunk: their logits wait in the memory of dw, row by row, until the
-// gradient arrives. Their gradients are small beside dw, so that is written once and never scaled.
-
-bool few_wait_in_dw(const Problem& p, bool needs_w) {
-    const int64_t rows = p.rows();
-    return needs_w && !p.bias && rows > 0 && rows <= p.w.size(1) && rows <= most_rows(rows);
-}
-
-// The logits in the memory of dw, in one or more chunks of the classes.
-Logits few_logits(const Tensor& dw, int64_t rows) {
-    Tensor all = in_shape(dw, {dw.numel()});
-    Logits logits;
-    Chunk classes = whole_rows(dw.size(0));
-    do {
-        const Tensor part =
-            torch::stable::narrow(all, 0, rows * classes.first, rows * classes.width);
-        logits.emplace_back(classes, in_shape(part, {rows, classes.width}));
-    } while (classes.next());
-    return logits;
-}
-
-template <class T>
-void find_few_losses(const Problem& p, const Tensor& dw, const Known<T>& known, const Tensor& loss,
-                     cudaStream_t stream) {
-    const Matmul matmul;
-    for (const auto& [chunk, part] : few_logits(dw, p.rows())) {
-        matmul.multiply_into(part, p.x, chunk.of(p.w), false);
-        take<T>(p, part, chunk, known, stream);
-    }
-    find_losses<T>(p, known, loss, stream);
-}
-
-// Computes dx, unless it is null, and dw, if needed.
-template <class T>
-void find_few_gradients(const Problem& p, const Tensor& dw, const Acc<T>* max, const Acc<T>* sum,
-                        const Tensor& weight, const Arriving<T>& arriving, const Tensor* dx,
-                        bool needs_w, cudaStream_t stream) {
-    const Matmul matmul;
-    Logits gradients;
-    for (const auto& [chunk, part] : few_logits(dw, p.rows())) {
-        const Tensor g = new_of_shape(part, shape_of(part));
-        check_launch(cudaMemcpyAsync(
-            out<char>(g), part.const_data_ptr(), part.numel() * part.element_size(),
-            cudaMemcpyDeviceToDevice, stream));
-        find_gradient<T>(p, g, chunk, max, sum, weight, arriving, stream);
-        gradients.emplace_back(chunk, g);
-    }
-    for (const auto& [chunk, g] : gradients) {
-        if (dx != nullptr)
-            matmul.multiply_into(*dx, g, transposed(chunk.of(p.w)), !chunk.is_first());
-        if (needs_w) matmul.multiply_into(chunk.of(dw), transposed(g), transposed(p.x), false);
-    }
 }
 
 // ---- all rows
@@ -695,11 +641,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
         if (reduction == kMean) {
             check_launch(linear_cross_entropy_count<T>(
                 in<int64_t>(p.target), out<Acc<T>>(weight), p.rows(), ignore_index, device.stream));
-        }
-        if (few_wait_in_dw(p, needs_w)) {
-            find_few_losses<T>(p, dw, known, loss, device.stream);
-            reduce<T>(p, known, loss, nullptr, device.stream);
-            return;
         }
         const int64_t in_dw = rows_in_dw(p, needs_w);
         if (in_dw > 0) {
@@ -776,19 +717,13 @@ void finish_(Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tenso
     const OnDeviceOf device(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const bool are_few = few_wait_in_dw(given, has_dw);
-        if (are_few || all_wait_in_dw(given, has_dw)) {
+        if (all_wait_in_dw(given, has_dw)) {
             const Problem p = given.flat();
             const Tensor dx_of_rows = has_dx ? in_shape(dx, shape_of(p.x)) : dx;
-            const Tensor* const to = has_dx && needs_x ? &dx_of_rows : nullptr;
-            const auto *m = in<Acc<T>>(max), *s = in<Acc<T>>(sum);
-            const auto of = arriving<T>(grad, x);
-            if (are_few) {
-                find_few_gradients<T>(p, dw, m, s, weight, of, to, needs_w, device.stream);
-            } else {
-                LogitsInDw(dw, p.rows())
-                    .find_gradients<T>(p, Matmul(), m, s, weight, of, to, needs_w, device.stream);
-            }
+            LogitsInDw(dw, p.rows())
+                .find_gradients<T>(
+                    p, Matmul(), in<Acc<T>>(max), in<Acc<T>>(sum), weight, arriving<T>(grad, x),
+                    has_dx && needs_x ? &dx_of_rows : nullptr, needs_w, device.stream);
             return;
         }
         const Gradients<T> gradients = {

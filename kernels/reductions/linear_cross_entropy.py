@@ -47,10 +47,10 @@ def linear_cross_entropy(
     eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
     gradients take their place, and the products of these are added to that of w, which is rounded
     once for each such chunk. Backward then has but to multiply with the gradient that arrives. If
-    rows are no more than w has columns, and there is no bias, all logits lie in the memory that the
-    gradient of w will have, and wait there for the gradient that arrives. Backward then needs room
-    for all of them, if they are a chunk, else for a sixteenth, or somewhat more, and then computes
-    the gradient of x in two products. (More than a chunk not for float64; and not where w needs
+    rows are more than a chunk has and no more than w has columns, and there is no bias, all logits
+    lie in the memory that the gradient of w will have, and wait there for the gradient that
+    arrives. Backward then needs room for a sixteenth of them, or somewhat more, and computes the
+    gradient of w in one product and that of x in two. (Not for float64, and not where w needs
     none.) Of up to half as many more rows, or twice as many if w has 125 million elements, the
     first ones lie there while their gradients are computed, if there are classes enough; chunks of
     the others are a sixth of all rows at most, but for 512. A second backward pass through the same
