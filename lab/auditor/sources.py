@@ -204,19 +204,24 @@ _HEAD = re.compile(r"(\w+)\s*\([^;{}]*\)\s*(?:const|noexcept|override|->[^;{}()]
 _CONTROL = {"if", "for", "while", "switch", "catch", "constexpr"}
 
 
-def _function(text: str, at: int) -> tuple[str, int, int]:
-    """The name of the function in which a place is, where its head begins, and its end.
-
-    Brackets of if, for and lambdas are passed over; ("", 0, the text's end) outside of functions.
-    """
-    text = re.sub(r"=\s*\{\s*\}", lambda it: " " * len(it[0]), text)  # values of parameters
+def _opened(text: str, at: int) -> list[int]:
+    """Where the brackets around a place open, the outermost first."""
     opened: list[int] = []
     for bracket in re.finditer(r"[{}]", text[:at]):
         if bracket[0] == "{":
             opened.append(bracket.start())
         elif opened:
             opened.pop()
-    for place in reversed(opened):
+    return opened
+
+
+def _function(text: str, at: int) -> tuple[str, int, int]:
+    """The name of the function in which a place is, where its head begins, and its end.
+
+    Brackets of if, for and lambdas are passed over; ("", 0, the text's end) outside of functions.
+    """
+    text = re.sub(r"=\s*\{\s*\}", lambda it: " " * len(it[0]), text)  # values of parameters
+    for place in reversed(_opened(text, at)):
         begin = max(text.rfind(mark, 0, place) for mark in "{};") + 1
         head = _HEAD.search(text[begin:place])
         if head and head[1] not in _CONTROL and "](" not in head[0]:
@@ -322,13 +327,7 @@ def _is_waited_for(text: str, kept: re.Match) -> bool:
     if "thread_local" not in kept[0]:
         return False
     begin = end = kept.start()
-    opened: list[int] = []
-    for bracket in re.finditer(r"[{}]", text[:begin]):
-        if bracket[0] == "{":
-            opened.append(bracket.start())
-        elif opened:
-            opened.pop()
-    scopes = [it for it in opened if not _NAMESPACE.search(text[:it])]
+    scopes = [it for it in _opened(text, begin) if not _NAMESPACE.search(text[:it])]
     if scopes:
         end = jitload.closing(text, scopes[0]) or len(text)
     return bool(_WAITS_FOR.search(text[begin:end]))
