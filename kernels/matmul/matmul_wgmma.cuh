@@ -544,7 +544,8 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool f
     const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
         return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
     };
-    return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) && make_like_y(maps.edge, p.y, 8) &&
+    return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) &&
+           (p.rows % 64 == 0 || make_like_y(maps.edge, p.y, 8)) &&
            (!p.residual || make_like_y(maps.residual, p.residual, 64)) &&
            (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, rows_per_unit(p), p.rows, p.units,
                                                      p.units, wide, kWarpRows)));
