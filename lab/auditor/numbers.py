@@ -18,7 +18,8 @@ from lab.auditor.judging import Judgement, alike, computable, largest_of, result
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # elements of a call that sizes are drawn for
-PART, MOST_SECONDS = cases.MANY_ROWS // 64, 20.0  # of a size beyond a grid; that one may take
+LONG_ENOUGH = 0.1  # seconds of a call, for its growth to be told from noise
+MOST_SECONDS = 20.0  # that a call of a size beyond a grid may take
 
 
 def error(subject: Subject) -> str:
@@ -128,18 +129,25 @@ def grid(subject: Subject) -> str:
 def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
     """Processor seconds that MANY_ROWS of a size will take, as smaller ones grow: an op whose time
     grows by the square of it would take minutes on the simulator. 0 where it takes none of it."""
-    seconds = []
-    for count in (PART, PART, 4 * PART):  # the first warms up
+    seconds: list[float] = []
+    for doublings_left in range(6, 0, -1):
+        count = cases.MANY_ROWS >> doublings_left
         if (call := _drawn(subject, small | {letter: count}, None, 1)) is None:
             return 0.0
-        began = time.process_time()
         try:
+            if not seconds:  # the first call warms up
+                subject.must_be_right(call, subject.has_gradient)
+            began = time.process_time()
             subject.must_be_right(call, subject.has_gradient)
         except Refused:
             return 0.0
         seconds.append(time.process_time() - began)
-    growth = max(seconds[2] / max(seconds[1], 1e-9), 1.0)
-    return seconds[2] * growth**2  # MANY_ROWS is 16 times as many
+        if len(seconds) > 2 and seconds[-1] > LONG_ENOUGH:
+            break
+    # The growth of differences: a part of the time is the same for any size.
+    before, last = (after - first for first, after in itertools.pairwise(seconds[-3:]))
+    growth = min(max(last / max(before, 1e-9), 1.0), 8.0)  # from none to cubic
+    return seconds[-1] + sum(last * growth**n for n in range(1, doublings_left + 1))
 
 
 def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:

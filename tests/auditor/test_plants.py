@@ -239,9 +239,9 @@ def test_an_op_of_custom_op(op):
 
 
 def quadratic(x: torch.Tensor) -> torch.Tensor:
-    """Its time grows by the square of the rows."""
+    """Its time grows by the square of the rows, but for a part that all calls have."""
     begun, y = time.process_time(), x * 2
-    while time.process_time() - begun < 2e-9 * x.shape[0] ** 2:
+    while time.process_time() - begun < 0.02 + 2e-9 * x.shape[0] ** 2:
         pass
     return y
 
