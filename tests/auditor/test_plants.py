@@ -3,7 +3,6 @@
 import html
 import os
 import sys
-import time
 from functools import partial
 
 import cloudpickle
@@ -14,7 +13,7 @@ from planted_op import IN_KERNELS, Op, kernels, reference
 from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
 
 import lab
-from lab.auditor import frameworks
+from lab.auditor import cases, frameworks
 from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE
 
@@ -238,21 +237,38 @@ def test_an_op_of_custom_op(op):
     assert caught(report) == ({"fake tensors"} if op is of_a_size else set()), str(report)
 
 
-def quadratic(x: torch.Tensor) -> torch.Tensor:
-    """Its time grows by the square of the rows, but for a part that all calls have."""
-    begun, y = time.process_time(), x * 2
-    while time.process_time() - begun < 0.02 + 2e-9 * x.shape[0] ** 2:
-        pass
-    return y
+class Quadratic:
+    """Its time grows by the square of the rows, but for a part that all calls have. On a clock of
+    its own, which it turns on: it takes none."""
+
+    __name__ = "quadratic"
+
+    def __init__(self, seconds: float, fixed: float):
+        self.seconds, self.fixed, self.now = seconds, fixed, 0.0
+
+    def process_time(self) -> float:
+        return self.now
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.shape[0] / cases.MANY_ROWS
+        self.now += self.fixed + self.seconds * rows**2
+        return x * 2
 
 
-def test_sizes_that_would_take_minutes_are_left_out_and_named(monkeypatch):
-    monkeypatch.setattr("lab.auditor.numbers.MOST_SECONDS", 2.0)
+@pytest.mark.parametrize("fixed", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize(("seconds", "is_left_out"), [(30.0, True), (10.0, False)])
+def test_sizes_that_would_take_minutes_are_left_out_and_named(
+    monkeypatch, seconds, fixed, is_left_out
+):
+    """Whatever part of their time is the same for all."""
+    quadratic = Quadratic(seconds, fixed)
+    monkeypatch.setattr("lab.auditor.numbers.time", quadratic)
     options = {"reference": _twice, "only": ["beyond a grid"], "isolated": False}
     report = lab.audit(quadratic, torch.ones(3, 4), **options)
     row = report.row("beyond a grid")
     assert row.verdict == "ok", str(report)
-    assert "1 of them; n3 = 65537 would take some" in row.message
+    told = f"1 of them; n3 = 65537 would take some {seconds + fixed:.0f} s"
+    assert row.message == (told if is_left_out else "2 of them")
 
 
 # ---- crashes

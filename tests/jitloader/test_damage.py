@@ -67,13 +67,14 @@ def test_a_failure_of_the_machine_is_told_and_tried_again(own, monkeypatch, said
 
 
 @pytest.mark.parametrize(
-    ("does", "says"), [("exec sleep 60", "timed out after 1 seconds"), ("exit 3", "exit status 3")]
+    ("does", "patience", "says"),
+    [("exec sleep 60", 1, "timed out after 1 seconds"), ("exit 3", 60, "exit status 3")],
 )
-def test_a_compiler_that_does_not_answer_is_named(own, monkeypatch, does, says):
+def test_a_compiler_that_does_not_answer_is_named(own, monkeypatch, does, patience, says):
     compiler = write("my-c++", f"#!/bin/sh\n{does}\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setattr(machine, "PATIENCE", 1)
+    monkeypatch.setattr(machine, "PATIENCE", patience)
     with pytest.raises(jitload.MissingTool, match=rf"my-c\+\+ does not work: .*{says}"):
         load(answer(1, "unanswered"))
 

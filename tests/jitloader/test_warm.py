@@ -154,4 +154,5 @@ def test_a_header_that_another_process_finds_is_looked_at(settled, own):
 def test_nothing_is_remembered_of_a_file_that_may_change_without_a_sign(own):
     answer(7)
     assert load("answer.cu").answer() == 7
-    assert not _is_remembered("answer.cu")  # it was written within the last two seconds
+    answer(7)  # the build may have taken longer than the two seconds after which it counts as read
+    assert not _is_remembered("answer.cu")

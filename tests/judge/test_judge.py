@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -374,11 +375,12 @@ def test_what_a_sandbox_starts_ends_with_it(tmp_path, kind):
     box = Sandbox(kind)
     if not all(map(shutil.which, TOOLS[kind])) or not box.works():
         pytest.skip(f"{kind} may not be made here")
-    process = box.start(["sh", "-c", "sleep 4711 & echo; wait"], tmp_path)
+    mark = f"4711.{secrets.randbits(64)}"
+    process = box.start(["sh", "-c", f"sleep {mark} & echo; wait"], tmp_path)
     process.stdout.readline()
     end(process)
     until = time.monotonic() + 60  # the kernel ends the others in its own time
-    while left := [it for it in Path("/proc").glob("[0-9]*/cmdline") if "4711" in text_of(it)]:
+    while left := [it for it in Path("/proc").glob("[0-9]*/cmdline") if mark in text_of(it)]:
         assert time.monotonic() < until, [text_of(it) for it in left]
         time.sleep(0.05)
 

@@ -2,11 +2,10 @@
 
 import io
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
-from lab.measure import progress as module
 from lab.measure.progress import progress
 from notebooks import publish
 
@@ -24,41 +23,47 @@ class Terminal(io.StringIO):
         return shown.rstrip()
 
 
-def measure(fail=False):
+@pytest.fixture
+def clock(monkeypatch):
+    """tqdm's, which stands still but for what is measured."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
+    return clock
+
+
+def measure(clock, seconds, fail=False):
     with progress(2) as step:
         step("square, naive")
-        time.sleep(0.15)  # tqdm draws ten times a second at most
+        clock.now += seconds
         step("square, vector")
         if fail:
             raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("fail", [False, True])
-def test_a_terminal_shows_one_line_and_loses_it(fail, monkeypatch):
+def test_a_terminal_shows_one_line_and_loses_it(fail, monkeypatch, clock):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(module, "SECONDS", 0.1)
     if fail:
         with pytest.raises(KeyboardInterrupt):
-            measure(fail)
+            measure(clock, 0.6, fail)
     else:
-        measure()
+        measure(clock, 0.6)
     assert "square, vector" in terminal.getvalue()
     assert "2/2" in terminal.getvalue()
     assert "\n" not in terminal.getvalue()
     assert not terminal.line
 
 
-def test_quick_work_shows_nothing(monkeypatch):
+def test_quick_work_shows_nothing(monkeypatch, clock):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    measure()
+    measure(clock, 0.4)
     assert not terminal.getvalue()
 
 
-def test_a_file_gets_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 0)
-    measure()
+def test_a_file_gets_nothing(capsys, clock):
+    measure(clock, 60)
     assert capsys.readouterr() == ("", "")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -41,16 +42,45 @@ def test_bytes_moved(reads, writes, expected):
     assert bytes_moved(reads, writes) == expected
 
 
-def test_a_long_call_is_timed_three_times(monkeypatch):
-    seconds = iter([0, 5, 0, 7, 0, 6])
-    clock = SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr("lab.measure.timing.time", clock)
-    assert time_call(lambda: None, "cpu").median == 6
+class Clock:
+    """Stands still but for calls that take the seconds they are made with."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        clock = SimpleNamespace(perf_counter=lambda: self.now)
+        monkeypatch.setattr("lab.measure.timing.time", clock)
+
+    def call(self, *seconds: float) -> Callable[[], None]:
+        """Each takes the next of these, and all after them the last."""
+        left = [*seconds]
+
+        def take():
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return take
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def test_a_long_call_is_timed_three_times(clock):
+    call = clock.call(100, 5, 7, 6, 1000)
+    assert time_call(call, "cpu").median == 6
 
 
 def test_time_on_the_cpu_is_wall_time():
-    timing = time_call(lambda: time.sleep(0.02), "cpu")
-    assert 0.02 <= timing.lower <= timing.median <= timing.upper < 0.2
+    calls = []
+
+    def sleeps():
+        calls.append(time.sleep(0.02))
+
+    began = time.perf_counter()
+    timing = time_call(sleeps, "cpu")
+    took = time.perf_counter() - began
+    assert 0.02 <= timing.lower <= timing.median <= timing.upper
+    assert timing.median * (len(calls) - 1) / 2 < took, "half of the calls took so long"
     assert timing.spread == timing.upper - timing.lower
 
 
@@ -103,14 +133,9 @@ def test_pytorchs_own_time_is_not_called_the_simulators_nor_drawn_beside_it(simu
     assert "simulator" not in figure.get_supxlabel()
 
 
-def test_the_first_call_is_not_counted():
-    calls = []
-
-    def slow_at_first():
-        calls.append(None)
-        time.sleep(0.2 if len(calls) == 1 else 0.001)
-
-    assert time_call(slow_at_first, "cpu").upper < 0.1
+def test_the_first_call_is_not_counted(clock):
+    timing = time_call(clock.call(100, 0.125), "cpu")
+    assert (timing.lower, timing.median, timing.upper) == (0.125, 0.125, 0.125)
 
 
 def test_default_device_is_the_loaders():
@@ -131,11 +156,11 @@ def test_time_on_the_gpu_is_of_a_cold_cache(triton, monkeypatch, gpu_alone):
     assert 1e-9 * bytes_moved([source], [target]) / timing.median < 1.1 * copy_bandwidth()
 
 
-def test_time_on_the_host_is_of_one_call():
-    x = torch.ones(1, device=jitload.device())
-    timing = time_on_host(lambda: torch.square(x), 200)
+def test_time_on_the_host_is_of_one_call(clock):
+    """In rounds, of which the first warms up."""
+    timing = time_on_host(clock.call(100, *[1] * 199, *[2] * 200, 4), 200)
     assert timing.clock == "host"
-    assert 1e-8 < timing.lower <= timing.median <= timing.upper < 1e-3
+    assert (timing.lower, timing.median, timing.upper) == (4, 4, 4)
 
 
 @needs_gpu
