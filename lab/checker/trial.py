@@ -38,6 +38,7 @@ HINTS = {
     "SIGKILL": "Somebody else killed it; most often the system, when memory runs out.",
 }
 GRACE = 0.7  # seconds that an interrupted child has to end its compilers
+PATIENCE = 10.0  # seconds that one which hangs has to write down where it is
 BUILDING = 300.0  # seconds that a check may take for its builds and its report
 
 
@@ -186,8 +187,9 @@ def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
                 if called is None and (folder / "called").exists():
                     called = time.perf_counter()
                 if called and time.perf_counter() - called > limit:
-                    process.send_signal(signal.SIGUSR1)  # it writes down where it is
-                    time.sleep(0.2)
+                    process.send_signal(signal.SIGUSR1)  # it writes down where it is, and ends
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(PATIENCE)
                     return None, limit
                 time.sleep(0.01)
             return process.returncode, time.perf_counter() - (called or time.perf_counter())

@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, chain=True)  # which ends it then
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jitload.announce(False)  # what the process prints is the call's
     if jitload.default_target() == "cpu":

@@ -1,9 +1,6 @@
 """Kernels that do not end: a check does, with where the threads stood and what it has found."""
 
 import builtins
-import os
-import signal
-import threading
 import time
 
 import pytest
@@ -13,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import jitload
 import lab
 from lab.notebook.extension import load_ipython_extension, unload_ipython_extension
+from tests.helpers.interrupts import interrupted_after
 
 SOURCE = """
 #include <cooperative_groups.h>
@@ -142,7 +140,7 @@ def test_a_check_ends_when_its_time_is_over(kernel, name):
 
 
 def test_where_each_thread_stood_and_what_was_found_before(kernel):
-    report = lab.check(kernel.run_one_block, zeros(), seconds=0.3)
+    report = lab.check(kernel.run_one_block, zeros(), seconds=1)
     assert set(report.findings["kind"]) == {"race", "timeout"}
     runs, waits, rest = report.threads.to_dict("records")
     assert {it["block"] for it in (runs, waits, rest)} == {(7, 0, 0)}
@@ -203,21 +201,10 @@ def test_a_spin_that_another_thread_ends_is_none(kernel, order):
 def test_an_interrupt_ends_a_check_within_a_second(kernel, name):
     arguments = [] if name == "whole_grid" else [zeros()]
     lab.check(kernel.run_right, zeros())  # built
-    sent = []
-
-    def interrupt():
-        time.sleep(0.3)
-        sent.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        threading.Thread(target=interrupt).start()
+    with interrupted_after(0.3) as since:
         with pytest.raises(KeyboardInterrupt, match=f"kernel {name}.* was stopped"):
             lab.check(getattr(kernel, f"run_{name}"), *arguments, seconds=60)
-        assert time.perf_counter() - sent[0] < 1
-    finally:
-        signal.signal(signal.SIGINT, before)
+        assert since() < 1
     assert next_check_is_right(kernel)
 
 

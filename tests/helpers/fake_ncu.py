@@ -25,8 +25,8 @@ def main(words: list[str]) -> int:
     Path(told["asked"]).write_text(json.dumps(words))
     report = Path(words[words.index("--export") + 1])
     folder = report.parent
-    (folder / "called").touch()
     print(told.get("says", ""), flush=True)
+    (folder / "called").touch()
     if "end" in told:
         shutil.copy(told["end"], folder / "end.pt")
     time.sleep(told.get("seconds", 0))

@@ -137,11 +137,13 @@ def run(program):
 
 def test_main_gets_its_arguments_and_says_its_status(run, monkeypatch):
     monkeypatch.setenv("HOME_OF_TESTS", "here")
+    began = time.monotonic()
     ran, out, errors = run("arguments", "a b", "--c")
+    took = time.monotonic() - began
     assert out == "[./sample][arguments][a b][--c] 5 here\ndestroyed\n"
     assert (ran.status, ran.exit_status, errors) == (7, 7, "")
-    assert str(ran).startswith("ended with exit status 7 after 0.")
-    assert ran.seconds < 5
+    assert str(ran).startswith(f"ended with exit status 7 after {ran.seconds:.2f}")
+    assert 0.001 < ran.seconds <= took
 
 
 def test_its_kernels_run_and_exit_ends_it(run):
@@ -188,7 +190,7 @@ def test_an_error_that_the_program_was_told_of_is_its_own(run, what):
 @pytest.mark.parametrize(
     ("what", "number", "said"),
     [
-        ("segfault", signal.SIGSEGV, "SIGSEGV after 0."),
+        ("segfault", signal.SIGSEGV, "SIGSEGV after "),
         ("abort", signal.SIGABRT, "an exception that nobody catches"),
     ],
 )
@@ -208,7 +210,8 @@ def is_alive(pid):
 
 
 def is_gone(pid):
-    for _ in range(100):
+    """It would never end by itself."""
+    for _ in range(1000):
         if not is_alive(pid):
             return True
         time.sleep(0.02)
@@ -220,7 +223,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 
 @needs_proc
 def test_what_takes_too_long_is_ended_with_its_children(run):
-    ran, out, _ = run("endless", timeout=0.5)
+    out = ""
+    for seconds in (0.5, 5, 50):
+        if not out:  # it has had no time to begin
+            ran, out, _ = run("endless", timeout=seconds)
     assert ran.timed_out
     assert ran.exit_status == programs.TIMED_OUT
     assert "its time was over" in str(ran)
@@ -232,7 +238,7 @@ def test_an_interrupt_ends_it_with_its_children(program):
     heard = Heard()
 
     def interrupt():
-        heard.something.wait(10)  # it is told what is printed at once
+        heard.something.wait(60)  # it is told what is printed at once
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background

@@ -191,15 +191,15 @@ def test_a_call_that_launches_nothing(fake):
 
 
 def test_the_time_is_limited(fake):
-    fake(says='==PROF== Profiling "twice" - 0: 0%', seconds=60)
+    fake(says='==PROF== Profiling "twice" - 0: 0%', seconds=600)
     started = time.perf_counter()
     with pytest.raises(RuntimeError, match=r"not profiled within 0\.3 s.*1 of its kernels"):
         lab.profile(operator.neg, torch.ones(3), seconds=0.3)
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 60
 
 
 def test_an_interrupt_ends_all_of_it(fake, monkeypatch):
-    fake(seconds=60)
+    fake(seconds=600)
 
     def interrupted(output: str) -> list[str]:
         raise KeyboardInterrupt
@@ -208,7 +208,7 @@ def test_an_interrupt_ends_all_of_it(fake, monkeypatch):
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt, match=r"the profile of _operator\.neg was stopped"):
         lab.profile(operator.neg, torch.ones(3))
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 60
 
 
 def test_without_a_gpu_the_checker_is_named(monkeypatch):

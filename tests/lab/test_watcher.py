@@ -309,10 +309,11 @@ def test_saved_broken_mended_and_back(source):
         assert raised.failure.text == "ValueError: x: wrong shape"
         assert raised.checked, "the checker may know why"
         assert not raised.predicted
+        worker = follower._worker
         source.write_text("// 2")
-        started = time.perf_counter()
         assert end_of(states, 4).result.measured.error.max_ulp == 2
-        assert time.perf_counter() - started < 5
+        assert worker is follower._worker, "none has to begin anew, which takes seconds"
+        assert worker
         follower.pin()
         assert follower.go_back(1) == ["k.cu"]
         first = end_of(states, 1)
@@ -401,7 +402,7 @@ def test_watch_goes_on_until_ctrl_c_and_leaves_no_process(cache):
         assert "no findings" in process.stdout.readline()
         (worker,) = children_of(process.pid)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert not Path(f"/proc/{worker}").exists()
     finally:
         process.kill()

@@ -7,8 +7,6 @@ is told for the simulator alone; so is how a kernel ends that waits for what nev
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
 import time
 from typing import NamedTuple
 
@@ -18,6 +16,7 @@ import torch
 from simulated import SOURCES, TARGETS, Kernels
 
 import jitload
+from tests.helpers.interrupts import interrupted_after
 
 SOURCE = SOURCES / "ptx_async.cu"
 HALVES = {"f16": torch.float16, "bf16": torch.bfloat16}
@@ -747,12 +746,10 @@ def test_a_message_that_nobody_sends(built):
 
 
 def interrupted(function, *arguments) -> str:
-    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    begin = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        function(*arguments)
-    assert time.monotonic() - begin < 1.2
+    with interrupted_after(0.2) as since:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            function(*arguments)
+        assert since() < 1
     return str(caught.value)
 
 

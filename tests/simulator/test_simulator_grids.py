@@ -1,12 +1,11 @@
 """Cooperative grids: blocks that run at once, wait for each other, and go wrong together."""
 
-import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from simulated import fixture
+
+from tests.helpers.interrupts import interrupted_after
 
 SOURCE = Path(__file__).parent / "kernels" / "grids.cu"
 grids = fixture("grids")
@@ -103,12 +102,10 @@ def test_a_block_that_fails_ends_the_waiting(grids):
 
 def test_an_interrupt_finds_the_block_that_runs(grids):
     on_simulator_alone(grids)
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
-    begin = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        grids.spins(grids.zeros(1))
-    assert time.monotonic() - begin < 20
+    with interrupted_after(0.3) as since:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            grids.spins(grids.zeros(1))
+        assert since() < 20
     assert "block (0, 0, 0)" in str(caught.value)
     grids.split(grids.zeros(256), 4, 64)
 
