@@ -1,9 +1,9 @@
 // The wgmma version of grouped_matmul, for 16-bit floats on GPUs of compute capability 9.0: the
-// pipeline, the products and the epilogue are those of matmul (matmul_wgmma.cuh).
+// pipeline, the products and the epilogue are those of matmul (matmul_pipeline.cuh).
 #pragma once
 
 #include "grouped_matmul_groups.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_wgmma_launch.cuh"
 
 // ---- wgmma: blocks are persistent, and a producer warpgroup finds their tiles: it walks through
 // the groups, as far as its next tile is. A tile of the last rows of a group lies over rows of the

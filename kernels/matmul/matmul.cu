@@ -98,9 +98,9 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
         epilogue_element(p, place.matrix, rows(r), columns(c), sum, gate);
 }
 
-// ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
-// matmul_wgmma.cuh; mma of doubles, which have no wgmma, in matmul_mma_double.cuh, too; and of
-// floats rounded to tf32, in matmul_tf32.cuh
+// ---- The later versions: registers is in matmul_registers.cuh, mma in matmul_mma.cuh, wgmma and
+// those after it in matmul_wgmma.cuh. Doubles, which have no wgmma, are in matmul_mma_double.cuh,
+// and floats rounded to tf32 in matmul_tf32.cuh.
 
 // ---- backward: the gradient of bias, which is the column sums of the gradient of z
 

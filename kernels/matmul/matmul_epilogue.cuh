@@ -4,6 +4,7 @@
 //   epilogue_fused    16-bit y that TMA can store: all fused work in registers, stores by TMA
 //   epilogue_tma      the same where y is only scaled
 //   epilogue          any other y: through shared memory, or element by element (float)
+//   store_partial     the accumulators of a split of k, to the workspace
 //
 // epilogue_element in matmul_product.cuh is that of the versions without wgmma.
 #pragma once
@@ -33,6 +34,17 @@ struct OwnPart {
     int row = 0, unit = 0;
     const CUtensorMap* edge = nullptr;
 };
+
+// Whether the residual is y itself: y += scale * x w^T.
+template <class T>
+__host__ __device__ bool adds_to_y(const Product<T>& p) {
+    return p.residual == p.y;
+}
+
+template <class T>
+__host__ __device__ bool is_plain(const Product<T>& p) {
+    return !p.bias && (!p.residual || adds_to_y(p)) && !p.z && p.act == kNone;
+}
 
 #if HAS_WGMMA
 
@@ -326,6 +338,17 @@ __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffe
         } else if (first) {
             store_box<64>(map, box, {unit, row, matrix}, own);
         }
+    }
+}
+
+// Stores the accumulators of one split as they lie in the registers of `threads` threads, in
+// coalesced writes of 16 bytes.
+template <int N>
+__device__ void store_partial(float* to, const float (&accum)[N], int thread, int threads) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const Vec<float, 4> four = {accum[i], accum[i + 1], accum[i + 2], accum[i + 3]};
+        store(to + (int64_t(i / 4) * threads + thread) * 4, four);
     }
 }
 

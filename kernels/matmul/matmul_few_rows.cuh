@@ -37,7 +37,7 @@
 
 #include "dependent_launch.cuh"
 #include "matmul_cost.h"
-#include "matmul_wgmma.cuh"
+#include "matmul_pipeline.cuh"
 
 template <class Consumer>
 constexpr int kAccumChunks = sizeof(Consumer::accum) / sizeof(float) / 4;  // of a consumer thread

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "matmul_few_rows.cuh"
+#include "matmul_wgmma_launch.cuh"
 
 template <class T, int rows, int units, bool by_column>
 struct FewRowsStage {

@@ -1,8 +1,9 @@
 // The wgmma version of matmul_fp8, for GPUs of compute capability 9.0.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "matmul_fp8_product.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_scheduler.cuh"
 #include "wgmma_float8.cuh"
 
 // ---- wgmma: persistent blocks with a producer warpgroup and two consumer warpgroups, as in the

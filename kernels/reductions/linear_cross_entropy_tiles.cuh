@@ -1,7 +1,8 @@
 // linear_cross_entropy: the softmax statistics of logits that never reach memory.
 #pragma once
 
-#include "../matmul/matmul_wgmma.cuh"
+#include "../matmul/matmul_scheduler.cuh"
+#include "dependent_launch.cuh"
 
 // ---- tiles: the mainloop is that of matmul's best version, with tiles of 128 rows and 256
 // classes. Instead of storing the logits, the epilogue of a warpgroup reduces each of its rows to

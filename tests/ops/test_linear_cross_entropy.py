@@ -21,7 +21,7 @@ import reference
 from kernels.linear_cross_entropy import VERSIONS, kernel, linear_cross_entropy
 
 OP = reference.OPS["linear_cross_entropy"]
-LEAST = 128  # classes of a chunk, see linear_cross_entropy.cpp
+LEAST = 128  # classes of a chunk, see linear_cross_entropy_chunks.h
 MANY = 16 * LEAST  # from here on a chunk has more
 each_version = pytest.mark.parametrize("version", VERSIONS)
 on_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="the simulator has no graphs, or no time")
@@ -305,7 +305,7 @@ def test_peak_memory_of_tiles():
 
 # ---- chunks of rows, whose gradients are there before one arrives
 
-ROWS = 512  # of a chunk, see linear_cross_entropy.cpp
+ROWS = 512  # of a chunk, see linear_cross_entropy_chunks.h
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
