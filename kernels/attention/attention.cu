@@ -26,7 +26,7 @@
 #include "attention_launch.cuh"
 
 // ---- naive: the formula, in three kernels; online: one pass over tiles of keys. Both are in
-// attention_tiles.cuh, each with the flaw that is left.
+// attention_tiles.cuh and attention_online.cuh, each with the flaw that is left.
 //
 // ---- mma: the same on tensor cores, whose accumulators are the operands of the next products.
 // Takes 16-bit floats, up to 256 columns, a multiple of 8. Backward is its own from here on: one

@@ -1,5 +1,4 @@
-// What the backward kernels by wgmma share: tiles, pipeline loads, and the softmax gradient of a
-// step.
+// The backward kernels by wgmma share this: tiles, pipeline loads, and a step's softmax gradient.
 #pragma once
 
 #include "attention_wgmma_tiles.cuh"

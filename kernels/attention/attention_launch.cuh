@@ -4,7 +4,7 @@
 
 #include "attention_backward_fused_d128.cuh"
 #include "attention_backward_wgmma.cuh"
-#include "attention_tiles.cuh"
+#include "attention_online.cuh"
 #include "attention_wgmma.cuh"
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py

@@ -1,7 +1,7 @@
 // matmul for few rows of x: the consumers of matmul_few_rows.cuh, and the choice between them.
 #pragma once
 
-#include "matmul_few_rows.cuh"
+#include "matmul_few_rows_consumer.cuh"
 #include "matmul_wgmma_launch.cuh"
 
 template <class T, int rows, int units, bool by_column>

@@ -1,7 +1,7 @@
 // matmul_fp8 for few rows of x: the kernel of matmul_few_rows.cuh.
 #pragma once
 
-#include "matmul_few_rows.cuh"
+#include "matmul_few_rows_consumer.cuh"
 #include "matmul_fp8_wgmma.cuh"
 
 // ---- few rows: w takes the M dimension of the instruction and x the N dimension, as in matmul, so

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "int8.cuh"
-#include "matmul_few_rows.cuh"
+#include "matmul_few_rows_consumer.cuh"
 #include "matmul_w8a16_plan.h"
 #include "matmul_w8a16_product.cuh"
 #include "wgmma_registers.cuh"

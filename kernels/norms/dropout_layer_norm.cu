@@ -5,8 +5,8 @@
 //   mean, rstd [rows] float               partials [count, cols] float    (double for double)
 //   g, gs: the gradients that arrive at y and at s
 //
-// f comes out of dropout.cuh by the number of the element: backward draws it again. s is rounded to
-// T before it goes on, so that backward, which reads it, sees the same numbers.
+// f depends on the seed and the index of the element (dropout.cuh), so backward draws it again.
+// s is rounded to T at once, so that backward reads the same numbers.
 //
 // Traffic, the least a kernel can move, in elements: forward reads x and residual and writes s and
 // y, 4 * sizeof(T) bytes; backward reads g, gs and s and writes dresidual and dx, 5 * sizeof(T).
@@ -21,7 +21,6 @@
 #include "dropout.cuh"
 #include "norms.cuh"
 
-// What forward takes.
 template <class T>
 struct Forward {
     const T *x, *residual, *weight, *bias;
@@ -54,8 +53,8 @@ __device__ T sum_of(T residual, T x, Acc<T> factor) {
 }
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
-// Flaw: reads are not coalesced, and rows or cols threads cannot fill a GPU. Each
-// element makes a draw for eight.
+// Flaw: reads are not coalesced, rows or cols threads cannot fill a GPU, and each element draws
+// random bits for eight.
 
 template <class T>
 __global__ void forward_naive(Forward<T> p) {
@@ -100,11 +99,10 @@ __global__ void dx_naive(Backward<T> p) {
     }
 }
 
-// ---- block: one block per row; reads are coalesced, and the block adds up its
-// threads' sums. For dweight and dbias a thread takes a column of a slice of the rows, and a second
-// pass adds up the slices.
+// ---- block: one block per row; reads are coalesced, and the block adds up its threads' sums. For
+// dweight and dbias a thread takes a column of a slice of the rows; a second pass adds the slices.
 // Flaw: forward reads s three times, backward g and s twice and once more for the columns. Each
-// element makes a draw for eight.
+// element draws random bits for eight.
 
 template <class T>
 __global__ void forward_block(Forward<T> p) {
@@ -154,14 +152,11 @@ __global__ void dx_block(Backward<T> p) {
 }
 
 // ---- vector: memory is read once, in vectors of 16 bytes, and one draw serves the eight elements
-// of a vector (four of float). In forward the row waits in shared memory, and draws are made while
-// it is on its way there: of each element a bit is kept. Backward has its part of the row, the
-// weights and the sums of its columns in registers; it draws while the sums over the row are on
-// their way, and the next row is on its way to shared memory.
-//
-// A row that is no multiple of the vector wide has edges, which go one by one (rows.cuh).
+// of a vector (four of float). Forward copies the row to shared memory, draws during the copy and
+// keeps a bit per element. Backward keeps its part of the row, the weights and the sums of its
+// columns in registers. It draws during the reduction over the row and the copy of the next row.
+// The edges of a row whose width is no multiple of a vector go one by one (rows.cuh).
 // Flaw: a row too wide for one block falls back to block.
-//
 // ---- cluster: in forward the same kernel with several blocks for a row, which reduce together.
 
 template <class T>

@@ -14,13 +14,11 @@
 // With xhat = s * rstd and h = g * weight, backward is
 //   dx = rstd * (h - xhat * average of h * xhat) + gs       average over the row
 //   dweight = sum of g * xhat                               sum over the rows
-// The average is taken as a sum over sum of xhat^2 + cols * eps * rstd^2, which is cols but for the
-// rounding of rstd. So that cancels; else it would stay in dx, of which h and the rest may cancel.
-//
+// The average is the sum over (sum of xhat^2 + cols * eps * rstd^2), which is cols but for the
+// rounding of rstd. So that rounding cancels. Otherwise it would stay in dx, where h may cancel.
 // norms.cuh has what the norms share, rows.cuh the sums over a row's threads and their columns.
 
 #include "norms.cuh"
-#include "quantize.cuh"
 
 // What forward takes. residual and s are null, or both are not.
 template <class T>
@@ -339,74 +337,10 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
     write_columns(p.dweight, blockIdx.x, column, interior, weight_sum, edge_sum);
 }
 
-// ---- cluster and stream, for rows too wide for one block; and which kernel takes which rows
+// ---- fp8; cluster and stream, for rows too wide for one block; and which kernel takes which rows
 
+#include "rms_norm_fp8.cuh"
 #include "rms_norm_wide.cuh"
-
-// ---- fp8: y as floats of one byte with scales. A block has a row, which it keeps in registers or,
-// if it is too long, reads again from the caches. y is rounded to T first, as if rms_norm and
-// quantize came one after the other. p.y and p.rstd are null.
-
-template <class T, RowKind kind, Scaling scaling>
-__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp8(
-    Forward<T> p, Float8* q, float* scales) {
-    constexpr int V = kVec<T>;
-    using Held = Vec<T, V>[kHeld];
-    BlockReduce reduce;
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-        const int64_t at = row * p.cols;
-        const auto read = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
-                to[n] = vec.read(from + piece.start + c);
-            });
-        };
-        const auto read_once = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
-                to[n] = vec.read_once(from + piece.start + c);
-            });
-        };
-        Held s;
-        Sums<1, float> square = {0};
-        for_each_piece<T, kind>(p.cols, [&](const Piece<T>& piece) {
-            read_once(p.x + at, piece, s);
-            if (p.residual != nullptr) {
-                Held residual;
-                read_once(p.residual + at, piece, residual);
-                for_each_vector<T, kind>(piece, [&](int n, int c, const auto& vec) {
-                    float total[V], more[V];
-                    to_floats(s[n], total);
-                    to_floats(residual[n], more);
-                    for (int i = 0; i < V; ++i) total[i] += more[i];
-                    s[n] = rounded<T>(total);
-                    vec.write(p.s + at + piece.start + c, s[n]);
-                });
-            }
-#pragma unroll
-            for (int n = 0; n < kHeld; ++n) {
-                float each[V];
-                to_floats(s[n], each);
-                for (int i = 0; i < V; ++i) square.values[0] += each[i] * each[i];
-            }
-        });
-        const float r = rsqrt_rn(reduce(square)[0] * p.inverse_cols + p.eps);
-        const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
-        const auto values = [&](const Piece<T>& piece, Held& y) {
-            if (is_read_again<T, kind>(p.cols)) read(kept + at, piece, s);
-            Held weight;
-            read(p.weight, piece, weight);
-#pragma unroll
-            for (int n = 0; n < kHeld; ++n) {
-                float each[V], factor[V];
-                to_floats(s[n], each);
-                to_floats(weight[n], factor);
-                for (int i = 0; i < V; ++i) each[i] = each[i] * r * factor[i];
-                y[n] = rounded<T>(each);
-            }
-        };
-        quantize_row<T, kind, scaling>(
-            values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols, reduce);
-    }
-}
 
 // ---- launchers. A version that cannot take the rows falls back to the one before.
 
@@ -422,21 +356,6 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     } else if (!launch_forward(p, version, stream)) {
         any_width_launch(rows, cols).start(forward_block<T>, stream, p);
     }
-    return cudaGetLastError();
-}
-
-template <class T>
-cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight, Float8* q,
-                                 float* scales, T* s, int64_t rows, int64_t cols, double eps,
-                                 int64_t scaling, cudaStream_t stream) {
-    if (rows == 0) return cudaSuccess;
-    const Forward<T> p = {
-        x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 1.f / cols};
-    const RowKind kind =
-        row_kind<T>(cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q), cols);
-    const auto kernel = row_kernel(
-        kind, scaling, [](auto of, auto by) { return forward_fp8<T, of.value, by.value>; });
-    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(p, q, scales);
     return cudaGetLastError();
 }
 
@@ -479,7 +398,3 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
     template decltype(rms_norm_partials<T>) rms_norm_partials<T>; \
     template decltype(rms_norm_backward<T>) rms_norm_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)
-#define INSTANTIATE_FP8(T) template decltype(rms_norm_forward_fp8<T>) rms_norm_forward_fp8<T>;
-INSTANTIATE_FP8(float)
-INSTANTIATE_FP8(Half)
-INSTANTIATE_FP8(BFloat16)

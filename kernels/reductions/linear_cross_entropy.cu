@@ -28,8 +28,6 @@
 // computed again in backward, so written twice, and read again. docs/linear_cross_entropy.md counts
 // bytes and operations, and says why they are these.
 
-#include <algorithm>
-
 #include "cross_entropy_losses.cuh"
 #include "linear_cross_entropy.h"
 
@@ -230,50 +228,9 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
 
 #include "linear_cross_entropy_tiles.cuh"
 
-// ---- what becomes of the chunks' gradients
+// ---- sums of the gradients of chunks
 
-// Adds what a chunk gives to dx to the sums of those before it, of which the first one has none.
-// The last one takes their place in its own memory: that becomes dx.
-template <class T, int V>
-__global__ void add_chunk(T* dx, Acc<T>* sums, int64_t elements, bool is_first, bool is_last) {
-    using A = Acc<T>;
-    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-    if (i >= elements) return;
-    Vec<T, V> of_chunk = load<V>(dx + i);
-    A all[V];
-    for (int k = 0; k < V; ++k) all[k] = A(of_chunk[k]);
-    if (!is_first) {
-        for (int k = 0; k < V; ++k) all[k] += sums[i + k];
-    }
-    if (!is_last) {
-        store(sums + i, all);
-        return;
-    }
-    for (int k = 0; k < V; ++k) of_chunk[k] = T(all[k]);
-    store(dx + i, of_chunk);
-}
-
-// Multiplies the gradients that were computed for an arriving 1, dx, dw and db, with the one that
-// arrives. One launch for all: each takes the host some microseconds.
-template <class T, int V>
-__global__ void scale(Gradients<T> gradients, Arriving<T> g) {
-    using A = Acc<T>;
-    const A by = at(g, 0);
-    if (by == 1) return;
-    const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-    for (int n = 0; n < 3; ++n) {
-        T* t = gradients.of[n];
-        const int64_t elements = gradients.elements[n], vectors = elements / V;
-        for (int64_t i = first; i < vectors; i += stride) {
-            Vec<T, V> v = load<V>(t + i * V);
-            for (int k = 0; k < V; ++k) v[k] = T(by * A(v[k]));
-            store(t + i * V, v);
-        }
-        const int64_t i = vectors * V + first;  // of the elements that are left, fewer than V
-        if (i < elements) t[i] = T(by * A(t[i]));
-    }
-}
+#include "linear_cross_entropy_gradients.cuh"
 
 // For a mean of losses, before there are any: 1 / (rows that count), by one block.
 template <class T>
@@ -375,107 +332,6 @@ cudaError_t linear_cross_entropy_rows(
         max, sum, below, hit, target, {}, partial, rows, classes, ignore_index, smoothing, stream);
     return linear_cross_entropy_gradient<T>({}, logits, target, max, sum, weight, rows, classes, 0,
                                             classes, reduction, ignore_index, smoothing, stream);
-}
-
-// Of logits that lie by class: how many numbers `take_by_class` leaves.
-template <class T>
-int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t apart, int64_t classes) {
-    return 3 * apart * ClassShares(rows, apart, classes, kRowsOfWarp<T>, kLeastTaken).count;
-}
-
-template <class T>
-cudaError_t linear_cross_entropy_take_by_class(
-    const T* logits, const int64_t* target, Acc<T>* numbers, Acc<T>* max, Acc<T>* sum,
-    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t apart, int64_t classes, bool smooths,
-    cudaStream_t stream) {
-    if constexpr (kHasVectors<T>) {
-        const ClassShares shares(rows, apart, classes, kRowsOfWarp<T>, kLeastTaken);
-        const int64_t each = shares.count * apart;
-        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
-        const auto kernel = smooths ? take_by_class<T, true> : take_by_class<T, false>;
-        kernel<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
-            logits, parts, shares);
-        combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0, stream>>>(
-            parts, logits, target, Statistics<T>{max, sum, below, hit}, shares);
-        return cudaGetLastError();
-    }
-    return cudaErrorNotSupported;
-}
-
-// room: for G of so many classes, which is how far each goes from its logit.
-template <class T>
-cudaError_t linear_cross_entropy_gradient_by_class(
-    const Arriving<T>& g, T* logits, T* room, int64_t classes_of_room, const int64_t* target,
-    const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t apart,
-    int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
-    cudaStream_t stream) {
-    if constexpr (kHasVectors<T>) {
-        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, kGradientsAtOnce);
-        gradient_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
-            g, reduction == 0 ? 1 : 0, logits, room, target, max, sum,
-            reduction == 1 ? weight : nullptr, shares, classes, ignore_index, Acc<T>(smoothing));
-        return cudaGetLastError();
-    }
-    return cudaErrorNotSupported;
-}
-
-// Of tiles: how many numbers they leave for each row. 0: they cannot be multiplied here.
-template <class T>
-int64_t linear_cross_entropy_tile_numbers(const T* x, const T* w, int64_t w_row, int64_t rows,
-                                          int64_t classes, int64_t depth) {
-    if constexpr (sizeof(T) == 2) {
-        CUtensorMap x_map, w_map;
-        const LogitProduct<T> p = {x, w, nullptr, w_row, rows, classes, depth};
-        if (make_logit_maps(x_map, w_map, p)) return 3 * ClassTiles(rows, classes).count;
-    }
-    return 0;
-}
-
-template <class T>
-cudaError_t linear_cross_entropy_take_tiles(
-    const T* x, const T* w, int64_t w_row, const T* bias, const int64_t* target, Acc<T>* numbers,
-    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes,
-    int64_t depth, bool smooths, cudaStream_t stream) {
-    if constexpr (sizeof(T) == 2) {
-        const ClassTiles tiles(rows, classes);
-        const int64_t each = tiles.count * rows;
-        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
-        if (launch_tiles(
-                {x, w, bias, w_row, rows, classes, depth}, target, parts, hit, smooths, stream)) {
-            combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0,
-                             stream>>>(parts, static_cast<const T*>(nullptr), target,
-                                       Statistics<T>{max, sum, below, hit}, tiles);
-            return cudaGetLastError();
-        }
-    }
-    return cudaErrorNotSupported;
-}
-
-template <class T>
-cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
-                                     bool is_last, cudaStream_t stream) {
-    if (elements == 0) return cudaSuccess;
-    const bool in_vectors = kHasVectors<T> && elements % kVec<T> == 0 && is_aligned(dx, sums);
-    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
-    const auto kernel = in_vectors ? add_chunk<T, V> : add_chunk<T, 1>;
-    const int64_t threads = ceil_div<int64_t>(elements, in_vectors ? V : 1);
-    kernel<<<ceil_div<int64_t>(threads, 256), 256, 0, stream>>>(
-        dx, sums, elements, is_first, is_last);
-    return cudaGetLastError();
-}
-
-template <class T>
-cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const Arriving<T>& g,
-                                       cudaStream_t stream) {
-    const auto& [of, elements] = gradients;
-    const int64_t most = std::max({elements[0], elements[1], elements[2]});
-    if (most == 0) return cudaSuccess;
-    const bool in_vectors = kHasVectors<T> && is_aligned(of[0], of[1], of[2]);
-    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
-    const auto kernel = in_vectors ? scale<T, V> : scale<T, 1>;
-    const int64_t blocks = ceil_div<int64_t>(most, 256 * (in_vectors ? V : 1));
-    kernel<<<smaller<int64_t>(blocks, 8 * multiprocessors()), 256, 0, stream>>>(gradients, g);
-    return cudaGetLastError();
 }
 
 #define INSTANTIATE_ONE(NAME, T) \

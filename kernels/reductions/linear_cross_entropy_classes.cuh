@@ -156,3 +156,48 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
         to = from;
     }
 }
+
+// ---- launchers
+
+// How many numbers `take_by_class` leaves.
+template <class T>
+int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t apart, int64_t classes) {
+    return 3 * apart * ClassShares(rows, apart, classes, kRowsOfWarp<T>, kLeastTaken).count;
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_take_by_class(
+    const T* logits, const int64_t* target, Acc<T>* numbers, Acc<T>* max, Acc<T>* sum,
+    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t apart, int64_t classes, bool smooths,
+    cudaStream_t stream) {
+    if constexpr (kHasVectors<T>) {
+        const ClassShares shares(rows, apart, classes, kRowsOfWarp<T>, kLeastTaken);
+        const int64_t each = shares.count * apart;
+        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
+        const auto kernel = smooths ? take_by_class<T, true> : take_by_class<T, false>;
+        kernel<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
+            logits, parts, shares);
+        combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0, stream>>>(
+            parts, logits, target, Statistics<T>{max, sum, below, hit}, shares);
+        return cudaGetLastError();
+    }
+    return cudaErrorNotSupported;
+}
+
+// room: holds the gradients of the first classes_of_room classes. The others are stored that many
+// classes before their logits.
+template <class T>
+cudaError_t linear_cross_entropy_gradient_by_class(
+    const Arriving<T>& g, T* logits, T* room, int64_t classes_of_room, const int64_t* target,
+    const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t apart,
+    int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
+    cudaStream_t stream) {
+    if constexpr (kHasVectors<T>) {
+        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, kGradientsAtOnce);
+        gradient_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
+            g, reduction == 0 ? 1 : 0, logits, room, target, max, sum,
+            reduction == 1 ? weight : nullptr, shares, classes, ignore_index, Acc<T>(smoothing));
+        return cudaGetLastError();
+    }
+    return cudaErrorNotSupported;
+}

@@ -205,3 +205,37 @@ bool launch_tiles(const LogitProduct<T>& p, const int64_t* target, const Statist
         x_map, w_map, p, target, partials, hit, scheduler, smooths);
     return true;
 }
+
+// ---- launchers
+
+// How many numbers the tiles leave for each row; 0 if this kernel cannot run.
+template <class T>
+int64_t linear_cross_entropy_tile_numbers(const T* x, const T* w, int64_t w_row, int64_t rows,
+                                          int64_t classes, int64_t depth) {
+    if constexpr (sizeof(T) == 2) {
+        CUtensorMap x_map, w_map;
+        const LogitProduct<T> p = {x, w, nullptr, w_row, rows, classes, depth};
+        if (make_logit_maps(x_map, w_map, p)) return 3 * ClassTiles(rows, classes).count;
+    }
+    return 0;
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_take_tiles(
+    const T* x, const T* w, int64_t w_row, const T* bias, const int64_t* target, Acc<T>* numbers,
+    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes,
+    int64_t depth, bool smooths, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        const ClassTiles tiles(rows, classes);
+        const int64_t each = tiles.count * rows;
+        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
+        if (launch_tiles(
+                {x, w, bias, w_row, rows, classes, depth}, target, parts, hit, smooths, stream)) {
+            combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0,
+                             stream>>>(parts, static_cast<const T*>(nullptr), target,
+                                       Statistics<T>{max, sum, below, hit}, tiles);
+            return cudaGetLastError();
+        }
+    }
+    return cudaErrorNotSupported;
+}
