@@ -6,6 +6,7 @@
 
 #include "checker/bounds.h"
 #include "checker/copies.h"
+#include "checker/copy_conflicts.h"
 #include "checker/declared_types.h"
 #include "checker/hooks.h"
 #include "checker/host.h"
@@ -15,7 +16,9 @@
 #include "checker/proxies.h"
 #include "checker/repeats.h"
 #include "checker/report.h"
+#include "checker/requests.h"
 #include "checker/scale_factors.h"
 #include "checker/tensor_maps.h"
 #include "checker/tensor_memory.h"
+#include "checker/unset_reads.h"
 #include "checker/watching.h"

@@ -14,10 +14,12 @@
 #include "include/simulator/tile.h"
 
 #include "executor/async_copies.h"
+#include "executor/barriers.h"
 #include "executor/bulk_copies.h"
 #include "executor/clocks.h"
 #include "executor/copies.h"
-#include "executor/graphs.h"
+#include "executor/deadlocks.h"
+#include "executor/graph_calls.h"
 #include "executor/host_calls.h"
 #include "executor/host_memory.h"
 #include "executor/launch_ex.h"

@@ -6,6 +6,6 @@
 #define SIMULATOR_EXECUTOR
 
 #include "tracer/recording.h"
-#include "tracer/stepping.h"
+#include "tracer/steps.h"
 // After those:
 #include "tracer/hooks.h"

@@ -1,6 +1,6 @@
 // What kernels that are built for the tracer call: at each line, and before each access of memory.
 #pragma once
-#include "stepping.h"
+#include "steps.h"
 
 #define SIMULATOR_HOOK extern "C" SIMULATOR_EXPORT
 
