@@ -12,6 +12,19 @@ from pathlib import Path
 import jitload
 from tests.helpers.forks import Fork, Process
 
+# Minutes of work for a compiler, of which none ends by itself while one waits for it to be ended:
+# Slow<T, 400>::value, where T is double.
+ENDLESS = """
+template <class T>
+constexpr int slow(int sum) {
+    for (int i = 0; i < (sizeof(T) == sizeof(double) ? 200000 : 0); ++i) sum += i & sum;
+    return sum & 1;
+}
+template <class T, int N>
+struct Slow { static constexpr int value = slow<T>(N) + Slow<T, N - 1>::value; };
+template <class T>
+struct Slow<T, 0> { static constexpr int value = 0; };
+"""
 LOAD = 'print(jitload.load("{}", target="cpu").answer())'
 
 

@@ -14,6 +14,7 @@ from jit_cases import answer, load, write
 
 import jitload
 from jitloader.building import readings
+from tests.helpers.counted import calls_in
 from toolchain.code import is_systems, systems_folders
 from toolchain.compile import stage_of
 
@@ -267,16 +268,14 @@ def test_a_touched_file_is_current_and_read_once(monkeypatch):
 
 @pytest.mark.usefixtures("users_cache")
 def test_asking_costs_less_than_a_reader_of_ten_kernels_notices(monkeypatch):
-    """0.4 ms a kernel is wanted and 0.1 ms usual; the bound leaves room for a busy machine."""
+    """0.1 ms a kernel: each place where a file may be is looked at once, and none is read."""
     kernel = jitload.load("layer_norm", target="cpu")
     monkeypatch.setattr(time, "time_ns", lambda real=time.time_ns: real() + 100 * 10**9)
     assert kernel.is_current()
-    times = []
-    for _ in range(20):
-        started = time.perf_counter()
-        kernel.is_current()
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.4e-3
+    calls = calls_in(kernel.is_current)
+    assert calls["open"] == 0, calls
+    assert calls["stat"] < 150, calls
+    assert calls.total() < 1000, calls
 
 
 # ---- listeners
@@ -322,12 +321,19 @@ def test_listeners_hear_of_a_failed_build(events):
     assert events[-1].state == "failed"
 
 
-def test_listeners_hear_four_times_a_second(events):
-    write("long.cpp", "#include <torch/csrc/stable/library.h>\nint x;")
-    load("long.cpp", answer(1, "long"))
-    gaps = [b.seconds - a.seconds for a, b in pairwise(events[1:])]
-    assert len(gaps) > 2
-    assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.25, abs=0.1)
+def test_listeners_hear_four_times_a_second(events, monkeypatch):
+    """Of a compiler that takes two seconds on any machine; now and then one may be late."""
+    compiler = write(
+        "slow-c++", '#!/bin/sh\ncase " $* " in *" -c "*) sleep 2;; esac\nexec c++ "$@"'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler.absolute()))
+    load(answer(1, "long"))
+    stage = events[1].stage
+    heard = [event.seconds for event in events[1:] if event.stage == stage]
+    gaps = [after - before for before, after in pairwise(heard)]
+    assert len(gaps) > 4
+    assert sorted(gaps)[len(gaps) // 4] == pytest.approx(0.25, abs=0.1)
 
 
 @pytest.mark.parametrize(

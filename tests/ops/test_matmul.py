@@ -166,7 +166,7 @@ def test_few_rows(rows: int, units: int, dtype: torch.dtype):
 def multiprocessors() -> int:
     if DEVICE.type == "cuda":
         return torch.cuda.get_device_properties(DEVICE).multi_processor_count
-    return os.cpu_count()
+    return max(2, os.cpu_count())
 
 
 # Two or three warpgroups share the rows of a tile. Each pair of multiprocessors has one of 64 or

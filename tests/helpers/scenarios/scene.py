@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.helpers.forks import Process, fresh
+from tests.helpers.jit_cases import ENDLESS
 from tests.helpers.scenarios.loaders import Loader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,6 +61,10 @@ class Scene:
     def slow_answer(self, value: int) -> Path:
         """The same, and some seconds of work for the compiler."""
         return self.answer(f'std::regex_match("a", std::regex("a")) * {value}', "#include <regex>")
+
+    def endless_answer(self) -> Path:
+        """The same, and minutes of work: a compiler that is to end does not do so by itself."""
+        return self.answer("Slow<double, 800>::value", ENDLESS)
 
     def compiler(self, flags: str = "", version: str = "") -> None:
         """From now on compile by a script that counts, and fills the disk where `full` exists.
