@@ -157,6 +157,7 @@ class Judgement:
     """One result: how far off, how far it may be, and an element of it.
 
     tells: whether zeros, or one number everywhere, would be found wrong by the same measure.
+    summed: how far off sums may be whose terms are added one by one.
     """
 
     name: str
@@ -165,21 +166,22 @@ class Judgement:
     pytorchs: float
     tells: bool
     place: str
+    summed: float = 0.0
 
     @property
     def wrong(self) -> bool:
-        return not self.off <= WRONG * self.allowed
+        return not self.off <= max(WRONG * self.allowed, self.summed)
 
     @property
     def worse(self) -> bool:
-        return not self.off <= self.allowed
+        return not self.off <= max(self.allowed, self.summed)
 
     def __str__(self) -> str:
         if math.isnan(self.off):
             return f"{self.name}: {self.place}"
         return (
             f"{self.name} is off by {self.off:.3g}, PyTorch by {self.pytorchs:.3g};"
-            f" {self.allowed:.3g} is allowed: {self.place}"
+            f" {max(self.allowed, self.summed):.3g} is allowed: {self.place}"
         )
 
 
@@ -252,7 +254,7 @@ def within_sums(found: Judgement, truth: Tensor, moved: Tensor) -> Judgement:
     if moved.shape != truth.shape:
         return found
     off = (computable(moved).double() - computable(truth).double()).abs()
-    return replace(found, allowed=max(found.allowed, largest_of(off) / WRONG))
+    return replace(found, summed=largest_of(off))
 
 
 def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Tensor]) -> Judgement:

@@ -19,7 +19,7 @@ from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # elements of a call that sizes are drawn for
 LONG_ENOUGH = 0.1  # seconds of a call, for its growth to be told from noise
-MOST_SECONDS = 20.0  # that a call of a size beyond a grid may take
+MOST_SECONDS = 20.0  # that the calls of sizes beyond a grid may take together
 
 
 def error(subject: Subject) -> str:
@@ -112,23 +112,29 @@ def empty(subject: Subject) -> str:
 def grid(subject: Subject) -> str:
     """More rows than a grid has blocks in y and z, of each size in turn."""
     small = {letter: min(size, 2) for letter, size in subject.example.sizes.items()}
-    given, left_out = [], []
-    for letter in small:
-        many = small | {letter: cases.MANY_ROWS}
-        if subject.example.elements(many) > 4 * LARGEST:
-            continue
-        if (seconds := _would_take(subject, small, letter)) > MOST_SECONDS:
+    known = [
+        (_would_take(subject, small, letter), letter, small | {letter: cases.MANY_ROWS})
+        for letter in small
+        if subject.example.elements(small | {letter: cases.MANY_ROWS}) <= 4 * LARGEST
+    ]
+    given, left_out, left = [], [], MOST_SECONDS
+    for seconds, letter, many in sorted(known, key=lambda it: it[0]):
+        if seconds > left:
             left_out.append(f"{letter} = {cases.MANY_ROWS} would take some {seconds:.0f} s")
         else:
             given.append(many)
+            left -= seconds
     if left_out and not given:
         raise NotRun("; ".join(left_out))
     return "; ".join((_few(subject, iter(given), "sizes beyond 65535"), *left_out))
 
 
 def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
-    """Processor seconds that MANY_ROWS of a size will take, as smaller ones grow: an op whose time
-    grows by the square of it would take minutes on the simulator. 0 where it takes none of it."""
+    """Seconds that MANY_ROWS of a size will take, as smaller ones grow: an op whose time grows by
+    the square of it would take minutes on the simulator. 0 where it takes none of it.
+
+    The growth is that of processor seconds; a busy machine takes longer for each of them.
+    """
     seconds: list[float] = []
     for doublings_left in range(6, 0, -1):
         count = cases.MANY_ROWS >> doublings_left
@@ -137,17 +143,18 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
         try:
             if not seconds:  # the first call warms up
                 subject.must_be_right(call, subject.has_gradient)
-            began = time.process_time()
+            began, began_at = time.process_time(), time.perf_counter()
             subject.must_be_right(call, subject.has_gradient)
         except Refused:
             return 0.0
         seconds.append(time.process_time() - began)
+        busy = max((time.perf_counter() - began_at) / max(seconds[-1], 1e-9), 1.0)
         if len(seconds) > 2 and seconds[-1] > LONG_ENOUGH:
             break
     # The growth of differences: a part of the time is the same for any size.
     before, last = (after - first for first, after in itertools.pairwise(seconds[-3:]))
     growth = min(max(last / max(before, 1e-9), 1.0), 8.0)  # from none to cubic
-    return seconds[-1] + sum(last * growth**n for n in range(1, doublings_left + 1))
+    return busy * (seconds[-1] + sum(last * growth**n for n in range(1, doublings_left + 1)))
 
 
 def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:

@@ -198,7 +198,7 @@ class Subject:
             message = f"it returns {', '.join(got)}; the reference returns {', '.join(truth)}"
             raise Found(message if missing else "", call)
         found = [judged(name, got[name], truth[name], bar[name], bar_truth[name]) for name in truth]
-        if not any(it.wrong for it in found):
+        if not any(it.worse for it in found):
             return found
         floats = [call.leaves[i] for i in call.floats]
         changed, summed = self._moved(call, arriving) if floats else ({}, {})
@@ -206,15 +206,15 @@ class Subject:
         excused, reordered = [], False
         for it in found:
             mine, other = got[it.name], changed.get(it.name)
-            if it.wrong and mine.is_floating_point() and other is not None:
+            if it.worse and mine.is_floating_point() and other is not None:
                 it = allowing(it, truth[it.name], other, mine.dtype)
-            if it.wrong and mine.is_floating_point() and it.name in summed:
+            if it.worse and mine.is_floating_point() and it.name in summed:
                 it = within_sums(it, truth[it.name], summed[it.name])
-            if it.wrong and arriving and (place := places.get(it.name)) is not None:
+            if it.worse and arriving and (place := places.get(it.name)) is not None:
                 it = from_rounded(it, call.leaves[place], truth, arriving)
-            if it.wrong and picks_equal(mine, bar[it.name], floats):
+            if it.worse and picks_equal(mine, bar[it.name], floats):
                 it, reordered = replace(it, off=0.0), True
-            elif it.wrong and reordered and it.name.startswith("gradient"):
+            elif it.worse and reordered and it.name.startswith("gradient"):
                 it = replace(it, off=0.0)  # of equal elements others were picked
             excused.append(it)
         return excused
@@ -237,6 +237,8 @@ class Subject:
     def _truth(self, reference: Callable[[torch.dtype | None], Results]) -> Results:
         try:
             return reference(torch.float64)
+        except NoGradient:
+            raise
         except Exception:
             said = "the reference refuses float64: its result in the op's own type is the truth"
             if said not in self.notes:

@@ -182,6 +182,20 @@ def test_a_long_sum_whose_terms_are_added_one_by_one():
     assert not report.ok
 
 
+def test_a_sum_within_its_bound_is_no_note():
+    """Of 1,000 terms that are added one by one, PyTorch is some ten times as exact."""
+
+    def op(x: Tensor, factor: float = 1.0) -> Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (one_by_one(wide) * factor).to(x.dtype)
+
+    options = {"reference": lambda x: x.sum(0), "only": ["error"], "isolated": False}
+    report = lab.audit(op, drawn(1000, 8) + 3, **options)
+    assert report.row("error").verdict == "ok", str(report)
+    report = lab.audit(lambda x: op(x, 1 + 1e-4), drawn(1000, 8) + 3, **options)
+    assert report.row("error").verdict == FAIL
+
+
 def of_parts(x: Tensor, begins: Tensor) -> Tensor:
     """The sum of each part, as a kernel takes it that goes from one beginning to the next."""
     ends = x.cumsum(0, dtype=torch.float64)

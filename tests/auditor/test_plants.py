@@ -13,7 +13,7 @@ from planted_op import IN_KERNELS, Op, kernels, reference
 from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
 
 import lab
-from lab.auditor import cases, frameworks
+from lab.auditor import cases, frameworks, numbers
 from lab.auditor.example import Call, Example
 from lab.auditor.report import FAIL, NOTE
 
@@ -249,11 +249,14 @@ class Quadratic:
 
     __name__ = "quadratic"
 
-    def __init__(self, seconds: float, fixed: float):
-        self.seconds, self.fixed, self.now = seconds, fixed, 0.0
+    def __init__(self, seconds: float, fixed: float, busy: float = 1.0):
+        self.seconds, self.fixed, self.busy, self.now = seconds, fixed, busy, 0.0
 
     def process_time(self) -> float:
         return self.now
+
+    def perf_counter(self) -> float:
+        return self.now * self.busy
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.shape[0] / cases.MANY_ROWS
@@ -275,6 +278,19 @@ def test_sizes_that_would_take_minutes_are_left_out_and_named(
     assert row.verdict == "ok", str(report)
     told = f"1 of them; n3 = 65537 would take some {seconds + fixed:.0f} s"
     assert row.message == (told if is_left_out else "2 of them")
+
+
+def test_sizes_beyond_a_grid_have_seconds_together(monkeypatch):
+    """Of a busy machine's clock, which shows more than the processor's."""
+    options = {"reference": _twice, "only": ["beyond a grid"], "isolated": False}
+    with monkeypatch.context() as patch:
+        quadratic = Quadratic(10.0, 0.0, busy=3.0)
+        patch.setattr(numbers, "time", quadratic)
+        row = lab.audit(quadratic, torch.ones(3, 4), **options).row("beyond a grid")
+        assert row.message == "1 of them; n3 = 65537 would take some 30 s"
+    monkeypatch.setattr(numbers, "_would_take", lambda subject, small, letter: 12.0)
+    row = lab.audit(_twice, torch.ones(3, 4), **options).row("beyond a grid")
+    assert row.message == "1 of them; n4 = 65537 would take some 12 s"
 
 
 # ---- crashes
