@@ -261,7 +261,9 @@ def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Ten
     """A judgement that allows for a gradient that is made of the rounded results.
 
     Many ops save what they return, as tanh does: 1 - y * y is 0 where y rounds to 1. So a gradient
-    is known to an ULP of y for the x that it came from, times what arrives.
+    is known to an ULP of y for the x that it came from, times what arrives. Where it is made of
+    exp(x - y), as that of logsumexp, it is known to as much of itself as an ULP of y is; up to a
+    thousandth here, for most gradients are not.
     """
     results = [y for name, y in truth.items() if name.startswith("output")]
     floats = [computable(y).double() for y in results if y.is_floating_point()]
@@ -269,7 +271,14 @@ def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Ten
     given = [computable(g).double() for g in arriving]
     made = sum(largest_of(y) * largest_of(g) for y, g in zip(floats, given, strict=False))
     eps = torch.finfo(x.dtype).eps
-    return replace(found, allowed=max(found.allowed, eps * made / largest if largest else 0.0))
+    of_itself = min(eps * max(map(largest_of, floats), default=0.0), 1e-3)
+    return replace(
+        found,
+        allowed=max(
+            *(found.allowed, eps * made / largest if largest else 0.0),
+            of_itself * largest_of(computable(truth[found.name]).double()),
+        ),
+    )
 
 
 def largest_of(t: Tensor) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -212,8 +212,9 @@ def special(subject: Subject) -> str:
 def _same_kind(subject: Subject, call: Call) -> Found | None:
     """Raises Found where a NaN or an infinity is missing, or one too many.
 
-    Returns it as a note where a reference that is made in float64 does not overflow: that does not
-    tell what numbers of the call's type would do on the way.
+    Returns it as a note where a NaN stands for an infinity, as that of x * (w * s) - mean * (w * s)
+    for (x - mean) * s * w; and where a reference that is made in float64 does not overflow: that
+    does not tell what numbers of the call's type would do on the way.
     """
     try:
         got = subject.results(call)
@@ -231,69 +232,72 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
         if len(theirs) < 2 or not theirs[0].is_floating_point():
             continue
         nan = torch.stack([it.isnan() for it in theirs])
-        agreed = nan.all(0) | ~nan.any(0)
-        wrong = agreed & (y.isnan() != nan[0])
-        if bool((wrong & y.isinf()).any()):
-            wrong &= ~(y.isinf() & _of_infinities(subject, call, name))
+        most = torch.finfo(y.dtype).max
         infinite = theirs[0].isinf() & theirs[1].to(y.dtype).isinf()
-        wrong |= infinite & ~nan.any(0) & (y != theirs[0])
         finite = theirs[0].isfinite() & theirs[1].to(y.dtype).isfinite()
-        overflowed = finite & y.isinf() & (theirs[0].abs() < torch.finfo(y.dtype).max / 16)
+        lost = y.isnan() & (infinite | finite & (theirs[0].abs() >= most / 16))
+        wrong = (nan.all(0) | ~nan.any(0)) & (y.isnan() != nan[0])
+        if bool((wrong & y.isinf()).any()):  # of infinities of both signs, or 0 times one
+            wrong &= ~y.isinf() | _counts(subject, call, name, _is_nan)
+        wrong = (wrong | infinite & ~nan.any(0) & (y != theirs[0])) & ~lost
+        overflowed = finite & y.isinf() & (theirs[0].abs() < most / 16)
         wider = theirs[0].itemsize > y.itemsize
-        for places, is_note in ((wrong, False), (overflowed, wider)):
+        in_float64 = "the reference computes in float64, so it does not overflow on the way"
+        for places, why in (
+            (wrong, ""),
+            (overflowed, in_float64 if wider else ""),
+            (lost, "it overflows on the way"),
+        ):
             if not places.any() or not (places := places & _counts(subject, call, name)).any():
                 continue
             at = int(places.flatten().int().argmax())
             mine, wanted = (it.flatten()[at].item() for it in (y, theirs[0]))
-            said = f"{name}[{at}] is {mine}, PyTorch's {wanted}, where an input has {_odd(call)}"
-            if not is_note:
+            said = f"{name}[{at}] is {mine}, PyTorch's {wanted}, where {_odd(call)}"
+            if not why:
                 raise Found(said, call)
-            said += "; the reference computes in float64, so it does not overflow on the way"
-            note = note or Found(said, call, note=True)
+            note = note or Found(f"{said}; {why}", call, note=True)
     return note
 
 
-def _counts(subject: Subject, call: Call, name: str) -> Tensor:
-    """Of a result's elements, those that depend on what stands in the place of special values.
+def _counts(
+    subject: Subject, call: Call, name: str, of: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Of a result's elements, those that depend on what stands in the place of special values, or
+    of those that `of` tells.
 
     Of the others PyTorch may have a NaN that is 0 times one, such as of a key that a mask hides.
     """
-    odd = [i for i in call.floats if not bool(_usual(call.leaves[i].view(-1)[:2]).all())]
+    of = of or _special
+    odd = [i for i in call.floats if bool(of(call.leaves[i].view(-1)[:2]).any())]
     found = [
-        computable(_reference(subject, call.mapped(partial(_put, value), odd))[name])
+        computable(_reference(subject, call.mapped(partial(_put, value, of), odd))[name])
         for value in (1.0, -1.0, 0.25, 100.0, -100.0)
     ]
-    return torch.stack([it != found[0] for it in found[1:]]).any(0)
+    nan = found[0].isnan()
+    return torch.stack([(it != found[0]) & ~(nan & it.isnan()) for it in found[1:]]).any(0)
 
 
-def _of_infinities(subject: Subject, call: Call, name: str) -> Tensor:
-    """Of a result's elements, those that are NaN without any in the inputs: a sum of infinities of
-    both signs, where a kernel has the sum times infinity."""
-
-    def without_nan(t: Tensor) -> Tensor:
-        wide = computable(t)
-        return torch.where(wide.isnan(), 0.25, wide).to(t.dtype)
-
-    return computable(_reference(subject, call.mapped(without_nan, call.floats))[name]).isnan()
-
-
-def _usual(t: Tensor) -> Tensor:
-    """Which elements are no special values."""
+def _special(t: Tensor) -> Tensor:
+    """Which elements are special values."""
     wide = computable(t).double()
-    special = wide.new_tensor(cases.special_values(t.dtype))
-    return wide.isfinite() & torch.isin(wide, special, invert=True)
+    return ~wide.isfinite() | torch.isin(wide, wide.new_tensor(cases.special_values(t.dtype)))
 
 
-def _put(value: float, t: Tensor) -> Tensor:
+def _is_nan(t: Tensor) -> Tensor:
+    return computable(t).isnan()
+
+
+def _put(value: float, of: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
     flat = t.clone().view(-1)
     first = computable(flat[:2])
-    flat[:2] = torch.where(_usual(flat[:2]), first, first.new_tensor(value)).to(t.dtype)
+    flat[:2] = torch.where(of(flat[:2]), first.new_tensor(value), first).to(t.dtype)
     return flat.view(t.shape)
 
 
 def _odd(call: Call) -> str:
-    values = [v for i in call.floats for v in call.leaves[i].flatten()[:2].tolist()]
-    return ", ".join(f"{v:g}" for v in values[:2])
+    firsts = [(call.names[i], call.leaves[i].view(-1)[:2]) for i in call.floats]
+    name, first = next(it for it in firsts if bool(_special(it[1]).any()))
+    return f"{name} begins with {', '.join(f'{v:g}' for v in first.tolist())}"
 
 
 def _reference(subject: Subject, call: Call) -> dict[str, Tensor]:

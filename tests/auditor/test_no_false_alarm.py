@@ -1,5 +1,6 @@
 """Correct ops that no audit may accuse: PyTorch's own, and extensions as people write them."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -86,7 +87,7 @@ PYTORCHS = {
 
 
 def accusations(function, inputs, **options) -> list[str]:
-    report = lab.audit(function, inputs, reference=function, isolated=False, **options)
+    report = lab.audit(function, inputs, **{"reference": function, "isolated": False} | options)
     return [f"{it.name}: {it.message}" for it in report.rows if it.verdict in (FAIL, NOTE)]
 
 
@@ -160,6 +161,34 @@ def test_a_gradient_made_of_a_rounded_result():
         isolated=False,
     )
     assert report.ok, str(report)
+
+
+def test_a_gradient_of_exp_of_a_rounded_result():
+    """PyTorch's logsumexp saves its result, of which an ULP is much where numbers are large."""
+
+    def reference(x: Tensor) -> Tensor:
+        largest = x.detach().amax(-1, keepdim=True)
+        return (x - largest).exp().sum(-1).log() + largest[..., 0]
+
+    options = {"reference": reference, "only": ["scales", "gradients"], "isolated": False}
+    assert not accusations(lambda x: torch.logsumexp(x, -1), X, **options)
+    assert accusations(
+        lambda x: torch.logsumexp(x.detach() + 0.99 * (x - x.detach()), -1), X, **options
+    )
+
+
+def largest_of_parts(x: Tensor) -> Tensor:
+    """amax() gives each of equal elements a share of the gradient."""
+    x = F.pad(x, (1, 1, 1, 1), value=-torch.inf)
+    return x.unfold(2, 3, 2).unfold(3, 3, 2).amax((-1, -2))
+
+
+def test_a_gradient_of_one_of_equal_elements():
+    options = {"reference": largest_of_parts, "isolated": False}
+    options["only"] = ["error", "zero strided", "overlapping", "scales", "gradients"]
+    assert not accusations(lambda x: F.max_pool2d(x, 3, 2, 1), IMAGE, **options)
+    half = partial(F.max_pool2d, kernel_size=3, stride=2, padding=1)
+    assert accusations(lambda x: half(x.detach() + 0.5 * (x - x.detach())), IMAGE, **options)
 
 
 def one_by_one(x: Tensor) -> Tensor:
@@ -497,6 +526,38 @@ def test_a_scale_of_infinity_at_the_end_of_a_sum():
     assert lab.audit(lambda x, s: x.sum(1) * s, (X, drawn(5)), **scales).ok
     assert not lab.audit(lambda x, s: x.sum(1) * s.nan_to_num(1), (X, drawn(5)), **scales).ok
     assert not lab.audit(lambda x, s: x.nan_to_num().sum(1) * s, inputs, **options).ok
+
+
+def test_infinities_among_weights():
+    """A norm may multiply weight and deviation first, and a convolution may skip its zeros."""
+    options = {"only": ["special values"], "isolated": False}
+    inputs = IMAGE, drawn(4), drawn(4)
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = x.unflatten(1, (2, -1)).flatten(2)
+        y = (y - y.mean(2, keepdim=True)) / (y.var(2, False, keepdim=True) + 1e-5).sqrt()
+        return (
+            y.unflatten(2, (-1, *x.shape[2:])).flatten(1, 2) * w[:, None, None] + b[:, None, None]
+        )
+
+    report = lab.audit(lambda x, w, b: F.group_norm(x, 2, w, b), inputs, reference=norm, **options)
+    assert report.row("special values").verdict == NOTE, str(report)
+    assert "it overflows on the way" in report.row("special values").message
+
+    def convolved(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        rows = F.pad(x, (1, 1)).unfold(2, w.shape[2], 2)
+        return torch.einsum("nclk,ock->nol", rows, w) + b[:, None]
+
+    def skipping(x: Tensor, w: Tensor, b: Tensor, factor: float = 1.0) -> Tensor:
+        return F.conv1d(x, w * factor, b, stride=2, padding=1)
+
+    inputs = drawn(2, 3, 9), drawn(4, 3, 3), drawn(4)
+    report = lab.audit(skipping, inputs, reference=convolved, **options)
+    assert report.row("special values").verdict == "ok", str(report)
+    report = lab.audit(
+        lambda x, w, b: skipping(x, w.nan_to_num(), b), inputs, reference=convolved, **options
+    )
+    assert report.row("special values").verdict == FAIL
 
 
 def test_floats_of_four_bits_are_taken():
