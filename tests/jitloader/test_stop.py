@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jit_cases import in_process, write
+from jit_cases import in_process, wait_for, write
 
 pytestmark = [
     pytest.mark.usefixtures("in_scratch"),
@@ -107,16 +107,23 @@ BINDING = """
         m.impl("endless", TORCH_BOX(&endless));
     }
 """
-BEGIN = """
+BEGIN = '''
     import json, os, threading, time
     import torch
     jitload.announce(False)
 
-    def stopped(call, after=0.2):
-        "What a call raises that is interrupted so many seconds from now, and how long that takes."
+    def stopped(call, after=0.2, computes=True):
+        """What a call raises that is interrupted after so many seconds, and how long that takes.
+
+        Others may have the cores: where it computes, the first are the processor's, so that it has
+        begun, and the second whichever is less of the processor's and the clock's.
+        """
+        clock = time.process_time if computes else time.perf_counter
         def interrupt():
-            time.sleep(after)
-            interrupt.at = time.perf_counter()
+            begun = clock()
+            while clock() - begun < after:
+                time.sleep(after / 20)
+            interrupt.at = time.perf_counter(), time.process_time()
             os.kill(os.getpid(), signal.SIGINT)
         thread = threading.Thread(target=interrupt)
         thread.start()
@@ -125,7 +132,10 @@ BEGIN = """
             said = ["returned", ""]
         except BaseException as error:
             said = [type(error).__name__, str(error)]
-        took = time.perf_counter() - interrupt.at
+        at, computed = interrupt.at
+        took = time.perf_counter() - at
+        if computes:
+            took = min(took, time.process_time() - computed)
         thread.join()
         return [*said, took]
 
@@ -145,7 +155,7 @@ BEGIN = """
         return thread
 
     raised = []
-"""
+'''
 BEGIN_BOUND = (
     BEGIN
     + """
@@ -168,6 +178,18 @@ def results_of(code: str, begin: str = BEGIN, **settings: str) -> list:
         raise
     assert process.returncode == 0, err
     return [json.loads(line) for line in re.findall(r"^JSON (.*)$", out, re.MULTILINE)]
+
+
+def computed(process: int) -> float:
+    """The seconds that a process has had of processors."""
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_computed(seconds: float, process: int) -> None:
+    """So many more from now: what it was told to call has begun."""
+    begun = computed(process)
+    wait_for(lambda: computed(process) - begun >= seconds, "it to compute")
 
 
 def line_of(marker: str) -> int:
@@ -223,7 +245,8 @@ def test_any_endless_function_of_the_host_is_left_where_it_stands(launch_before)
             for _ in range(2):
                 y.zero_()
                 given = (y,) if name in ("host_loops", "host_sorts", "host_launches") else ()
-                print("JSON", json.dumps([name, *stopped(lambda: getattr(kernel, name)(*given))]))
+                call, computes = lambda: getattr(kernel, name)(*given), name != "host_sleeps"
+                print("JSON", json.dumps([name, *stopped(call, computes=computes)]))
         y.zero_()
         kernel.add_one[100, 100](y)
         print("JSON", y[0].item())
@@ -322,11 +345,12 @@ def test_other_bindings_are_stopped(binding):
         import subprocess
         other = jitload.load("stopped.cu", "other.cpp", target="cpu", flags=["-O0"])
         subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -INT {os.getpid()}"])
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         try:
             other.endless(9)
         except KeyboardInterrupt as error:
-            print("JSON", json.dumps([str(error), time.perf_counter() - begin]))
+            took = min(time.perf_counter() - begin, time.process_time() - used)
+            print("JSON", json.dumps([str(error), took]))
     """
     [(message, took)] = results_of(code)
     assert "thread (9, 0, 0)" in message
@@ -402,8 +426,9 @@ def test_between_and_after_launches_an_interrupt_is_pythons_own():
         def often():
             while True:
                 kernel.add_one[1, 1](y)
-        for call, after in [(often, 0.1), (lambda: time.sleep(9), 0.1), (lambda: time.sleep(9), 2)]:
-            print("JSON", json.dumps(stopped(call, after)))
+        print("JSON", json.dumps(stopped(often, 0.1)))
+        for after in 0.1, 2:
+            print("JSON", json.dumps(stopped(lambda: time.sleep(9), after, computes=False)))
     """
     results = results_of(code)
     assert len(results) == 3
@@ -482,7 +507,7 @@ def test_a_script_ends_as_any_that_is_interrupted():
     """
     process = in_process(code, start_new_session=True)
     assert process.stdout.readline() == "launching\n"
-    time.sleep(0.3)
+    wait_until_computed(0.3, process.pid)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
@@ -498,16 +523,18 @@ def test_the_stop_button_of_a_notebook_ends_a_launch(cache):
     manager, client = manager_of.start_new_kernel(env=settings, cwd=Path.cwd())
 
     def run(code: str, stop_after: float | None = None) -> tuple[dict, float]:
-        """The reply to a cell, and how long after the stop it came."""
+        """The reply to a cell, and how long after the stop it came: see `stopped`."""
+        pid = manager.provisioner.pid
         request = client.execute(code, stop_on_error=False)  # else the next may be aborted
         if stop_after:
-            time.sleep(stop_after)
+            wait_until_computed(stop_after, pid)
             manager.interrupt_kernel()
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), computed(pid)
         while True:
             reply = client.get_shell_msg(timeout=60)
             if reply["parent_header"]["msg_id"] == request:
-                return reply["content"], time.perf_counter() - begin
+                took = time.perf_counter() - begin
+                return reply["content"], min(took, computed(pid) - used)
 
     try:
         cell = f"%%cu stopped\n{textwrap.dedent(KERNELS)}"

@@ -143,7 +143,7 @@ def judged(folder, texts: dict[str, str], **options) -> dict:
     def one(name: str):
         return name, judge(
             *("square", written(folder, name, texts[name])),
-            **{"cases": 8, "seconds": 5, "memory": 2 << 30, "seed": 0} | options,
+            **{"cases": 8, "seconds": 60, "memory": 2 << 30, "seed": 0} | options,
         )
 
     with ThreadPoolExecutor(2) as jobs:
@@ -229,7 +229,9 @@ confined = pytest.mark.skipif(Sandbox.here().kind == "limits", reason="needs a s
 def test_no_exploit_is_accepted(tmp_path, gated):
     """Without the gate what cheats is found by its answers, or by what it does."""
     every = EXPLOITS | PUBLISHED
-    found = judged(tmp_path, {n: every[n] for n in (WRONG if gated else KINDS)}, gated=gated)
+    found = judged(
+        tmp_path, {n: every[n] for n in (WRONG if gated else KINDS)}, gated=gated, seconds=5
+    )
     assert [name for name, it in found.items() if it.accepted] == []
     assert all(it.findings for it in found.values())
 
