@@ -66,11 +66,35 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_xdist_auto_num_workers() -> int | None:
     """One process more than there are cores: many tests wait, for a browser or for what is killed.
 
-    None leaves it to PYTEST_XDIST_AUTO_NUM_WORKERS.
+    But no more than there is memory for. None leaves it to PYTEST_XDIST_AUTO_NUM_WORKERS.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return (os.cpu_count() or 1) + 1
+    return max(1, min(cores() + 1, free_memory() // 1_500_000_000))
+
+
+def cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Those that this process may use: a container may have a share of the machine's."""
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it may have "max"
+        quota, period = map(int, (groups / "cpu.max").read_text().split())
+        count = min(count, -(-quota // period))
+    return count
+
+
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that processes may still take. Each that runs tests takes up to 1.5 GB, with what it
+    compiles meanwhile."""
+    free = 1 << 60
+    with contextlib.suppress(OSError):  # of other systems than Linux
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (found,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        free = 1024 * int(found)
+    with contextlib.suppress(OSError, ValueError):
+        free = min(free, int((groups / "memory.max").read_text()))
+    return free
 
 
 @pytest.hookimpl(wrapper=True)
