@@ -35,6 +35,7 @@ from simulator.directives import (
     without,
     without_pragmas_in_macros,
 )
+from simulator.host_only import functions_of_device
 from simulator.needs import launches_by_address
 from simulator.ptx import Macros
 from simulator.ptx.macros import that_lead_to
@@ -117,6 +118,7 @@ class Load:
     choices: where macros are defined in one way or another, as it says.
     several: whether several .cu files are compiled.
     external: the variables of the device that one file declares for another to define.
+    of_device: names that may be those of functions of the device.
     macros: what puts PTX together.
     by_address: whether kernels are launched by their addresses.
     target: the architecture that the build is for; None is compute capability 9.0 with the
@@ -128,6 +130,7 @@ class Load:
     choices: tuple[Choice, ...] = ()
     several: bool = False
     external: frozenset[str] = frozenset()
+    of_device: frozenset[str] = frozenset()
     macros: Macros = field(default_factory=Macros)
     by_address: bool = False
     target: Architecture | None = None
@@ -143,6 +146,7 @@ class Load:
         plain = cls(
             several=several,
             external=external,
+            of_device=functions_of_device(texts),
             macros=macros,
             by_address=any(map(launches_by_address, texts)),
             target=target,

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import needs, ptx, torch_rewrite, unset
+from simulator import host_only, needs, ptx, torch_rewrite, unset
 from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import (
     directives_of,
@@ -73,7 +73,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     launches = list(_launches(code))
     assembly = list(ptx.translations(text, code, of_library, load.device, load.target))
     if not of_library:
-        _refuse(code, path, device, launches, assembly)
+        _refuse(code, path, load, device, launches, assembly)
     edits = [
         *launches,
         *(edit for each in assembly for edit in each.edits),
@@ -469,26 +469,46 @@ _STREAMS = (
     "a kernel cannot write to C++'s streams, which nvcc refuses in device code",
     'Take printf: printf("%d %f\\n", i, x[i]).',
 )
+_INSTEAD = (
+    "Compute it on the host and pass it to the kernel; arrays of a fixed size, cuRAND, clock64()"
+    " and printf work in device code."
+)
 _STREAM = re.compile(r"(?:\bstd\s*::\s*)?\b(?:cout|cerr|clog)\s*<<")
+_OF_LIBRARY = re.compile(
+    r"\bstd\s*::\s*(?:vector|string|map|unordered_map|set|list|deque|function|shared_ptr"
+    r"|unique_ptr|sort|stable_sort|thread|mutex|random_device|mt19937)\b"
+    r"|(?<![\w.>:])(?:std\s*::\s*)?(?P<called>rand|srand|time|fprintf|puts|fopen|getenv|sleep"
+    r"|usleep)\s*(?=\()"
+)
 
 
-def _bodies_of_device(code: str) -> Iterator[tuple[int, int]]:
-    """From where to where the bodies of functions go that are compiled for the device alone."""
+def _bodies_of_device(code: str) -> Iterator[tuple[int, int, int]]:
+    """Of functions that are compiled for the device alone: the word that says so, and from where to
+    where the body goes."""
     for word in re.finditer(r"\b__(?:global|device)__\b", code):
         opening = body_of(code, word.end())
         before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
         end = opening and closing(code, opening)
         if end and "__host__" not in before + code[word.end() : opening]:
-            yield opening, end
+            yield word.start(), opening, end
 
 
-def _only_for_hosts(code: str, launches: list[_Edit]) -> Iterator[tuple[int, str, str]]:
-    """Where device code launches a kernel or writes to a stream: with a message and a hint."""
+def _only_for_hosts(
+    code: str, launches: list[_Edit], of_device: frozenset[str]
+) -> Iterator[tuple[int, str, str]]:
+    """Where device code launches a kernel, writes to a stream, or uses what C++'s library has for
+    the host: with a message and a hint. of_device: names of functions of the device."""
     found = [(start, *_NESTED) for start, _, put in launches if put == ")("]
     found += [(match.start(), *_STREAMS) for match in _STREAM.finditer(code)]
+    for it in _OF_LIBRARY.finditer(code):
+        if it["called"] not in of_device:
+            message = (
+                f"device code uses {it[0].strip()}, which C++'s library has for the host alone"
+            )
+            found.append((it.start(), message, _INSTEAD))
     found.sort()
     places = [start for start, *_ in found]
-    for start, end in _bodies_of_device(code) if found else ():
+    for _, start, end in _bodies_of_device(code) if found else ():
         yield from found[bisect_right(places, start) : bisect_left(places, end)]
 
 
@@ -503,12 +523,15 @@ _RETURNS = (
 def _refuse(
     code: str,
     path: str,
+    load: Load,
     device: DeviceCode,
     launches: list[_Edit],
     assembly: list[ptx.Translation],
 ) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
-    found = [*_only_for_hosts(code, launches), *mistakes(code, device.plain)]
+    found = [*_only_for_hosts(code, launches, load.of_device), *mistakes(code, device.plain)]
+    bodies = _bodies_of_device(device.plain)
+    found += host_only.mistakes(device.plain, bodies, load.of_device, device.in_condition)
     found += [(each.start, *each.refused) for each in assembly if each.refused]
     for pattern, message, hint in (_RETURNS, *_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]

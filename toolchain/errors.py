@@ -211,6 +211,11 @@ HINTS = [
         "mark the called function __device__ (or __host__ __device__)",
     ),
     (
+        r"identifier .* is undefined in device code",
+        "it is a variable of the host: pass it to the kernel as a parameter, or mark it"
+        " __constant__ or __device__",
+    ),
+    (
         rf"(?=.*(?:{_UNKNOWN})).*\b(?:half2?|__half\w*|__\w+2half\w*)\b",
         "#include <cuda_fp16.h>, which declares half",
     ),

@@ -1,5 +1,9 @@
 """Beginners' mistakes that nvcc refuses and a C++ compiler takes, or blames on another line."""
 
+import os
+import shutil
+import subprocess
+
 import pytest
 import torch
 
@@ -74,6 +78,82 @@ INNOCENT = {
     "a dropped one": "#if PLAYGROUND_CUDA\n__global__ void k() { __shared__ int n = 0; }\n#endif\n",
     "a comparison": "__global__ void k() { __shared__ int n; if (n == 0) n = 1; }\n",
 }
+
+FUNCTION = "inline float halved(float x, int times = 1) { return x / 2; }\n"
+KERNEL = "__global__ void k(float* y) { y[0] = halved(y[0]); }\n"
+SCALE = "float scale = 2;\n"
+OF_THE_HOST = {  # nvcc refuses these, too
+    "a function": (FUNCTION + KERNEL, (2, 38, "calls halved, which is a function of the host")),
+    "a function template": (
+        "template <class T> T halved(T x) { return x / 2; }\n" + KERNEL,
+        (2, 38, "calls halved"),
+    ),
+    "one called by another": (
+        f"namespace mine {{\n{FUNCTION}__device__ float g(float x) {{ return halved(x, 2); }}\n}}",
+        (3, 38, "calls halved"),
+    ),
+    "in a kernel's template": (
+        FUNCTION + "template <class T> __global__ void k(T* y) { *y = halved(*y); }\n"
+        "void go(float* y) { k<<<1, 1>>>(y); }\n",
+        (2, 51, "calls halved"),
+    ),
+    "a variable": (
+        SCALE + "__global__ void k(float* y) { *y *= scale; }\n",
+        (2, 37, "uses scale, which is a variable of the host"),
+    ),
+    "an array of constants": (
+        "constexpr float row[2] = {1, 2};\n"
+        "__global__ void k(float* y) { *y = row[threadIdx.x]; }\n",
+        (2, 36, "uses row, which is a variable of the host"),
+    ),
+    "random numbers": (
+        "#include <cstdlib>\n__global__ void k(float* y) { *y = rand(); }\n",
+        (2, 36, "uses rand, which C..'s library has for the host alone"),
+    ),
+    "a container": (
+        "#include <vector>\n__global__ void k(float* y) { std::vector<float> v(3); *y = v[0]; }\n",
+        (2, 31, "uses std::vector, which C..'s library has"),
+    ),
+}
+OF_BOTH = {  # and takes these
+    "constexpr": FUNCTION.replace("inline", "constexpr") + KERNEL,
+    "both": FUNCTION.replace("inline", "__host__ __device__") + KERNEL,
+    "an overload": FUNCTION + "__device__ float halved(float* y) { return *y; }\n"
+    "__global__ void k(float* y) { *y = halved(y); }\n",
+    "in another branch": FUNCTION + "__global__ void k(float* y) {\n#ifndef __CUDA_ARCH__\n"
+    "  *y = halved(*y);\n#endif\n}\n",
+    "a size": FUNCTION + "__global__ void k(float* y) { *y = sizeof(halved(*y)); }\n",
+    "a function's parameter": SCALE + "__global__ void k(float* y, float scale) { *y = scale; }\n",
+    "a variable within": SCALE
+    + "__global__ void k(float* y) { float a = 1, scale = a; *y = scale; }\n",
+    "a pointer": SCALE
+    + "__global__ void k(float* y, const float* __restrict__ scale) { *y = *scale; }\n",
+    "a member": SCALE
+    + "struct S { float scale; __device__ float of(float x) { return scale * x; } };\n"
+    "__global__ void k(S s, float* y) { *y = s.scale + s.of(1); }\n",
+    "a lambda": FUNCTION + "__global__ void k(float* y) {\n"
+    "  auto halved = [](float x) { return x / 2; };\n  *y = halved(*y);\n}\n",
+    "a constant": "const float scale = 2;\n__global__ void k(float* y) { *y *= scale; }\n",
+    "a table of both": "__constant__ float row[2] = {1, 2};\n"
+    "__global__ void k(float* y) { *y = row[threadIdx.x]; }\n",
+    "a template without an instance": FUNCTION
+    + "template <class T> __global__ void k(T* y) { *y = halved(1); }\n",
+    "a function of the device by that name": "__device__ int rand(int seed) { return 5 * seed; }\n"
+    "__global__ void k(float* y) { *y = rand(3); }\n",
+}
+MISTAKES |= OF_THE_HOST
+INNOCENT |= OF_BOTH
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not there")
+@pytest.mark.parametrize("name", [*OF_THE_HOST, *OF_BOTH])
+def test_nvcc_says_the_same_of_the_host_in_device_code(name, tmp_path):
+    source = tmp_path / "x.cu"
+    source.write_text(OF_BOTH[name] if name in OF_BOTH else OF_THE_HOST[name][0])
+    options = ["-std=c++17", "--expt-relaxed-constexpr", "-ptx", "-o", os.devnull]
+    ended = subprocess.run(["nvcc", *options, source], capture_output=True, text=True)
+    assert (ended.returncode == 0) == (name in OF_BOTH), ended.stderr
 
 
 @pytest.mark.parametrize("name", MISTAKES)
