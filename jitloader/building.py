@@ -27,7 +27,7 @@ from toolchain.notes import digest_of
 from toolchain.sources import label
 
 if TYPE_CHECKING:
-    from toolchain.by_kernel import OnDemand
+    from toolchain.kernel_fatbins import OnDemand
     from toolchain.parts import Deferred
     from toolchain.precompiled import Parsed
 
@@ -179,9 +179,9 @@ def _build_in(
     with uncollected():
         from jitloader import kept_objects  # late: a warm load does without
         from jitloader.events import announced, note
-        from toolchain.by_kernel import OnDemand
         from toolchain.compile import compile_library
         from toolchain.errors import warnings_of
+        from toolchain.kernel_fatbins import OnDemand
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()

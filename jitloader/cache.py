@@ -3,7 +3,7 @@
     NAME_DIGEST/       one build: library, manifest, sources; appears whole or not at all
     building/          what is being compiled; whatever a killed process left is swept
     objects/           the last object of each source of a kernel, which an edit of another leaves
-    stand_ins/         what kernels are linked with in the place of PyTorch's libraries
+    stub_libraries/    what kernels are linked with in the place of PyTorch's libraries
     precompiled/       headers as g++ has parsed them: the simulator's, and PyTorch's, of 600 MB
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open

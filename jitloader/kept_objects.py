@@ -18,7 +18,7 @@ from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
 from toolchain import machine, parts
-from toolchain.by_kernel import OnDemand
+from toolchain.kernel_fatbins import OnDemand
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
 from toolchain.parts import Deferred, DeferredFunction
@@ -40,11 +40,12 @@ def earlier(inputs: Inputs, on_demand: OnDemand | None = None) -> Earlier:
         folders[on_demand.source] = f"{_folder(inputs, on_demand.source)}.host"
     last = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in last.items() if each}
-    stand_ins, precompiled = (
-        [folder / name for folder in inputs.cache.folders] for name in ("stand_ins", "precompiled")
+    stub_libraries, precompiled = (
+        [folder / name for folder in inputs.cache.folders]
+        for name in ("stub_libraries", "precompiled")
     )
     settings = [_compiled_as(inputs, number).settings for number in range(len(recipe.sources))]
-    return Earlier(settings, objects, stand_ins, precompiled)
+    return Earlier(settings, objects, stub_libraries, precompiled)
 
 
 def keep(

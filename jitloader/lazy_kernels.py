@@ -1,4 +1,4 @@
-"""A build for a GPU whose kernels are compiled one by one: `toolchain.by_kernel`, as calls ask.
+"""The kernels of a `toolchain.kernel_fatbins` build, each compiled when a call asks for it.
 
 Like a build in parts for the CPU (`jitloader.lazy_launchers`) it takes the place of a whole one:
 after an edit, and in an empty cache where a source instantiates kernels for types that a call may
@@ -19,7 +19,7 @@ from jitloader.builds import Build
 from jitloader.events import reported_as_one
 from jitloader.inputs import Inputs
 from jitloader.lazy_launchers import Launchers, called_before, output_of
-from toolchain import by_kernel
+from toolchain import kernel_fatbins
 from toolchain.code import Part
 from toolchain.errors import CompileError
 
@@ -33,14 +33,14 @@ def begun(inputs: Inputs) -> Build | None:
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
     wanted = tuple(called_before(inputs))
-    while on_demand := by_kernel.on_demand(inputs, wanted):
+    while on_demand := kernel_fatbins.on_demand(inputs, wanted):
         if not (_follows_a_build(inputs) or _instantiates(inputs, on_demand)):
             return None
         try:
             build = linked(inputs, on_demand)
             return build if build and (on_demand.wanted is not None or _has_all(build)) else None
         except CompileError as error:
-            left = by_kernel.without_unknown(wanted, output_of(error))
+            left = kernel_fatbins.without_unknown(wanted, output_of(error))
             if on_demand.wanted is None or left == wanted:
                 return None
             wanted = left
@@ -57,7 +57,7 @@ def _follows_a_build(inputs: Inputs) -> bool:
     )
 
 
-def _instantiates(inputs: Inputs, on_demand: by_kernel.OnDemand) -> bool:
+def _instantiates(inputs: Inputs, on_demand: kernel_fatbins.OnDemand) -> bool:
     """Whether there are kernels that can be left for later: what a source instantiates for types.
 
     What is no template is compiled at once, and so tells at once what is wrong with it. A few
@@ -65,12 +65,12 @@ def _instantiates(inputs: Inputs, on_demand: by_kernel.OnDemand) -> bool:
     """
     texts = list(map(inputs.text, inputs.files))
     kernels = sum(text.count("__global__") for text in texts)
-    listed = any(map(by_kernel.instantiates, texts))
+    listed = any(map(kernel_fatbins.instantiates, texts))
     return on_demand.wanted is not None and listed and kernels > _FEW
 
 
 def _has_all(build: Build) -> bool:
-    held = by_kernel.compiled_in(build.image.read_bytes(), build.launchers)
+    held = kernel_fatbins.compiled_in(build.image.read_bytes(), build.launchers)
     return len(held) == len(build.launchers)
 
 
@@ -96,7 +96,7 @@ class Kernels(Launchers):
     def _give(self, build: Build) -> None:
         """Have CUDA know the kernels that are in a build's image, but for those that it knows."""
         data = build.image.read_bytes()
-        numbers = set(by_kernel.compiled_in(data, self._names)) - self._images.keys()
+        numbers = set(kernel_fatbins.compiled_in(data, self._names)) - self._images.keys()
         image = ctypes.create_string_buffer(data, len(data))
         self._images |= dict.fromkeys(numbers, image)
         self._library.jitload_give(image, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
@@ -121,7 +121,7 @@ class Kernels(Launchers):
             try:
                 self._add(self._compiled(name))
             except CompileError as error:
-                if by_kernel.without_unknown([name], output_of(error)):
+                if kernel_fatbins.without_unknown([name], output_of(error)):
                     raise
             if number not in self._images:
                 self._add(self._compiled())

@@ -34,9 +34,9 @@ from simulator.absent import HINT, absent, missing
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
 from toolchain import (
-    by_kernel,
     cuda_ptx,
     idle,
+    kernel_fatbins,
     libraries,
     machine,
     macros,
@@ -44,13 +44,13 @@ from toolchain import (
     parts,
     precompiled,
     sources,
-    stand_ins,
+    stub_libraries,
     torch_headers,
 )
-from toolchain.by_kernel import OnDemand
 from toolchain.code import INSTALLED, SIMULATOR, Code, Part, Recipe, systems_folders
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import NO_PROCESS, CompileError, MissingTool, first_error
+from toolchain.kernel_fatbins import OnDemand
 from toolchain.notes import publish
 from toolchain.objects import Earlier, Object, Objects
 from toolchain.parts import Deferred
@@ -132,8 +132,8 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         first, change = "", dict
         if isinstance(deferred, OnDemand):
-            first = by_kernel.HEADER.read_text()
-            change = functools.partial(by_kernel.for_host, code)
+            first = kernel_fatbins.HEADER.read_text()
+            change = functools.partial(kernel_fatbins.for_host, code)
             image = _Image.write(code, work, deferred.source, deferred.wanted)
         elif recipe.part:
             image = _Image.write(code, work, 0, recipe.part.names or None)
@@ -198,7 +198,7 @@ def compile_library(
     kernels: Sequence[str] | None = ()
     if isinstance(deferred, OnDemand):
         (host,) = work.glob(f"{deferred.source}.*o")
-        kernels = by_kernel.kernels_of(host)
+        kernels = kernel_fatbins.kernels_of(host)
     if kernels is None:
         return None
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
@@ -399,11 +399,11 @@ class _Image(NamedTuple):
     def write(cls, code: Code, work: Path, number: int, wanted: Sequence[str] | None) -> _Image:
         """wanted: as of `OnDemand`."""
         mirror = _Mirror(work / "gpu")
-        change = functools.partial(by_kernel.for_gpu, wanted=wanted)
+        change = functools.partial(kernel_fatbins.for_gpu, wanted=wanted)
         source = mirror.write_for_nvcc(code, change)[number]
         if wanted is not None:
             with source.open("a") as file:
-                file.write(by_kernel.instantiations(wanted))
+                file.write(kernel_fatbins.instantiations(wanted))
         folders = list(map(mirror.place, code.recipe.include))
         return cls(source, folders, work / "kernels.fatbin", bool(code.recipe.part))
 
@@ -467,7 +467,7 @@ def _write_build(
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     link += code.link_flags
     if image:
-        link += by_kernel.LINK_FLAGS
+        link += kernel_fatbins.LINK_FLAGS
     is_run_here = any(path.suffix == ".cu" for path in code.recipe.sources)
     if not for_cuda and is_run_here and not code.recipe.program:  # beside the runtime
         link += simulator.LIBRARY_LINK_FLAGS
@@ -479,7 +479,7 @@ def _write_build(
         link += libraries.link_flags(code, home if for_cuda else None, work)
     elif code.binding != "c" or not code.speaks_of_torch:
         are_noted = code.binding != "c"
-        link += stand_ins.flags(earlier.stand_ins, work, code.link_flags, are_noted)
+        link += stub_libraries.flags(earlier.stub_libraries, work, code.link_flags, are_noted)
     taken_over = {
         "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,

@@ -66,12 +66,12 @@ class Earlier(NamedTuple):
     settings: for each source the digest of all that decides its object besides the files, such as
         compilers and flags.
     objects: the last one of each source, by the source's position.
-    stand_ins, precompiled: the folders of `toolchain.stand_ins` and `toolchain.precompiled`.
+    stub_libraries, precompiled: the folders of the modules of these names.
     """
 
     settings: list[str]
     objects: dict[int, Object]
-    stand_ins: list[Path]
+    stub_libraries: list[Path]
     precompiled: list[Path]
 
 

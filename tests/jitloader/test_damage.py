@@ -207,7 +207,7 @@ def test_damaged_files_of_the_cache_are_made_again(own, tmp_path, monkeypatch, h
     """Every file in turn, with each folder replaced by a file: all goes on, and is then as before.
 
     Two builds, an error, a header that only a note tells of: every kind of file is there but the
-    stand-ins for PyTorch's libraries, which the shared cache has.
+    stub libraries for PyTorch's libraries, which the shared cache has.
     """
     name = f"damaged_{how[-3:]}"
 

@@ -16,11 +16,11 @@ from jitloader import background, opening
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import by_kernel, machine
+from toolchain import kernel_fatbins, machine
 from toolchain.errors import CompileError
 
 pytestmark = pytest.mark.skipif(
-    machine.cuda_home() is None or not by_kernel.SUPPORTED, reason="nvcc is not found here"
+    machine.cuda_home() is None or not kernel_fatbins.SUPPORTED, reason="nvcc is not found here"
 )
 ON_GPU = torch.cuda.is_available()
 
@@ -68,7 +68,9 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("fill", TORCH_BOX(&fill));
 }
 """
-FLOAT, DOUBLE = (f"_ZN{len(by_kernel.NAMED)}{by_kernel.NAMED}4fillI{it}EEvPT_l" for it in "fd")
+FLOAT, DOUBLE = (
+    f"_ZN{len(kernel_fatbins.NAMED)}{kernel_fatbins.NAMED}4fillI{it}EEvPT_l" for it in "fd"
+)
 
 # A session without a GPU: the runtime that it launches by is tests/helpers/fake_cudart.cpp.
 BEGIN = """
@@ -248,7 +250,9 @@ def test_killed_at_random_moments_then_loaded_again(files, runtime, own):
     launched, parts, *whole = json.loads(output_of(begin(files, runtime) + AFTERWARDS))
     if parts is None:  # the last one had time for the whole, in which nvcc names the namespace
         nvccs = re.compile(r"\d+_GLOBAL__N__\w+(?=4fill)")
-        launched = [nvccs.sub(f"{len(by_kernel.NAMED)}{by_kernel.NAMED}", it) for it in launched]
+        launched = [
+            nvccs.sub(f"{len(kernel_fatbins.NAMED)}{kernel_fatbins.NAMED}", it) for it in launched
+        ]
     assert (launched, whole) == ([FLOAT, DOUBLE], [True, True])
     assert not list(own.glob("building/*"))
 

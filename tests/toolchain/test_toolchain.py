@@ -558,7 +558,7 @@ def test_what_is_asked_of_a_source_anyway_is_asked_while_the_compilers_work(tmp_
     monkeypatch.setattr(compiling.precompiled, "added_to", lambda text, *_: text)
     (tmp_path / "op.cu").write_text('extern "C" void f(float* x) {}\n')
     inputs = Inputs.read(recipe_of([tmp_path / "op.cu"], target="cpu"), Cache.here())
-    earlier = Earlier([""], {}, [tmp_path / "stand_ins"], [])
+    earlier = Earlier([""], {}, [tmp_path / "stub_libraries"], [])
     (tmp_path / "work").mkdir()
     with pytest.raises(CompileError, match="as this test wants it"):
         compiling.compile_library(inputs, "op_0", tmp_path / "work", tmp_path / "log", str, earlier)

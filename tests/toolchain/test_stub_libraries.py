@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from toolchain import stand_ins
+from toolchain import stub_libraries
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stands in on Linux alone")
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stands in on Li
 def made(tmp_path):
     """The flags, and what makes them again with other flags of the user's."""
 
-    def flags(link_flags=(), own="stand_ins"):
+    def flags(link_flags=(), own="stub_libraries"):
         work = tmp_path / f"work{len(list(tmp_path.iterdir()))}"
         work.mkdir()
-        folders = [tmp_path / own, tmp_path / "stand_ins"]
-        return stand_ins.flags(folders, work, list(link_flags))
+        folders = [tmp_path / own, tmp_path / "stub_libraries"]
+        return stub_libraries.flags(folders, work, list(link_flags))
 
     return flags
 
@@ -39,10 +39,10 @@ def test_a_library_notes_the_names_of_those_that_are_stood_in_for(made, tmp_path
 
 def test_they_are_small_and_made_once(made, tmp_path, monkeypatch):
     first = made()
-    libraries = list(tmp_path.glob("stand_ins/*/*.so"))
+    libraries = list(tmp_path.glob("stub_libraries/*/*.so"))
     assert {"libc10.so", "libtorch_cpu.so"} <= {library.name for library in libraries}
     assert max(library.stat().st_size for library in libraries) < 50_000
-    monkeypatch.setattr(stand_ins, "_make", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(stub_libraries, "_make", lambda *_: pytest.fail("made again"))
     assert made() == first == made(own="another folder")
 
 
@@ -50,7 +50,7 @@ def test_they_are_made_where_no_thread_can_be_started(made, monkeypatch):
     def refuse(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(stand_ins.ThreadPoolExecutor, "submit", refuse)
+    monkeypatch.setattr(stub_libraries.ThreadPoolExecutor, "submit", refuse)
     assert made()
 
 
@@ -58,7 +58,7 @@ def test_they_are_made_where_no_thread_can_be_started(made, monkeypatch):
 @pytest.mark.parametrize("damage", ["cut", "gone", "a file in the folder's place"])
 def test_damaged_ones_are_made_again(made, tmp_path, damage):
     flags = made()
-    [library] = tmp_path.glob("stand_ins/*/libc10.so")
+    [library] = tmp_path.glob("stub_libraries/*/libc10.so")
     before = library.read_bytes()
     if damage == "cut":
         library.write_bytes(before[:100])
@@ -77,11 +77,13 @@ def test_who_wants_every_symbol_looked_for_has_the_libraries_themselves(made, fl
 
 
 def test_where_they_cannot_be_made_there_are_none(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(stand_ins, "_run", lambda command: subprocess.run(["false"], check=True))
-    stand_ins._names.cache_clear()
+    monkeypatch.setattr(
+        stub_libraries, "_run", lambda command: subprocess.run(["false"], check=True)
+    )
+    stub_libraries._names.cache_clear()
     assert made() == []
     monkeypatch.undo()
-    stand_ins._names.cache_clear()
-    (tmp_path / "stand_ins").write_text("a file in the place of the folder")
+    stub_libraries._names.cache_clear()
+    (tmp_path / "stub_libraries").write_text("a file in the place of the folder")
     (tmp_path / "work").mkdir()
-    stand_ins.flags([tmp_path / "stand_ins"], tmp_path / "work", [])
+    stub_libraries.flags([tmp_path / "stub_libraries"], tmp_path / "work", [])

@@ -8,7 +8,7 @@ import pytest
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import by_kernel, host_code, machine, nvcc_steps, sources
+from toolchain import host_code, kernel_fatbins, machine, nvcc_steps, sources
 
 SOURCE = """
 template <class T>
@@ -81,16 +81,16 @@ def test_with_pytorchs_headers_kernels_are_not_compiled_one_by_one(tmp_path, hea
     binding = tmp_path / "k.cpp"
     binding.write_text("#include <torch/extension.h>\n")
     recipe = recipe_of([source, binding], target="cuda")
-    found = by_kernel.on_demand(Inputs.read(recipe, Cache(tmp_path)), ())
+    found = kernel_fatbins.on_demand(Inputs.read(recipe, Cache(tmp_path)), ())
     assert (found is not None) == apart
 
 
 def test_unnamed_namespaces_get_a_name_where_they_stand():
     text = "namespace {\nint a;\n} namespace\n{ }\nnamespace b { } // namespace {\n"
-    named = by_kernel.with_named_namespaces(text)
+    named = kernel_fatbins.with_named_namespaces(text)
     assert named == text.replace(
-        "namespace {\nint", f"inline namespace {by_kernel.NAMED} {{\nint"
-    ).replace("namespace\n{", f"inline namespace {by_kernel.NAMED}\n{{")
+        "namespace {\nint", f"inline namespace {kernel_fatbins.NAMED} {{\nint"
+    ).replace("namespace\n{", f"inline namespace {kernel_fatbins.NAMED}\n{{")
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_unnamed_namespaces_get_a_name_where_they_stand():
     ],
 )
 def test_what_is_a_variable_of_the_gpus(text, is_one):
-    assert by_kernel.has_variable(text) is is_one
+    assert kernel_fatbins.has_variable(text) is is_one
 
 
 def test_kernels_that_an_edit_has_taken_out_are_told_from_errors_in_others():
     wanted = ("_Z4fillIfEvPT_l", "_Z4goneIfEvPT_l", "_Z5plainPf")
-    lines = by_kernel.instantiations(wanted).split("\n")
+    lines = kernel_fatbins.instantiations(wanted).split("\n")
     assert lines[2] == "static void (*const jitload_kernel_0)(float*, long) = fill<float>;"
     assert lines[4] == ""
     said = 'fill.cu(3): error: oops\njitload_kernels(2): error: identifier "gone" is undefined\n'
-    assert by_kernel.without_unknown(wanted, said) == (wanted[0], wanted[2])
+    assert kernel_fatbins.without_unknown(wanted, said) == (wanted[0], wanted[2])
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_the_kernels_of_host_code_are_named_as_its_image_names_them(tmp_path):
     nvcc = str(machine.cuda_home() / "bin/nvcc")
     command = [*nvcc_steps.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    kernels = by_kernel.kernels_of(tmp_path / "some.o")
+    kernels = kernel_fatbins.kernels_of(tmp_path / "some.o")
     assert sorted(kernels) == ["_Z4someIfEvPT_", "_Z8internalPf", "plain"]
-    assert by_kernel.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
+    assert kernel_fatbins.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_of_kernels_that_python_alone_launches_the_host_sees_the_heads(old, new,
     (tmp_path / "types.h").write_text("")
     source.write_text(ALONE.replace(old, new, 1) + "}" * new.startswith("namespace"))
     code = Inputs.read(recipe_of([source], target="cuda"), Cache.here())
-    heads = by_kernel.heads(code)
+    heads = kernel_fatbins.heads(code)
     if new:
         assert heads is None
     else:

@@ -1,4 +1,4 @@
-// The host code of a .cu whose kernels are compiled one by one: toolchain/by_kernel.py.
+// The host code of a .cu whose kernels are compiled one by one: toolchain/kernel_fatbins.py.
 //
 // nvcc registers the kernels of a library when it is opened. Here that is noted, and done when the
 // fat binary is there that has them.

@@ -3,10 +3,10 @@
 An edit of a .cu changes what all its kernels are compiled to, and a call launches one or two of
 forty. So the .cu is compiled twice, side by side. For the host, with kernels that have no bodies:
 that gives the launchers, and what nvcc has in the place of each kernel for them. For the GPU, with
-only those kernels instantiated that are wanted: that gives a fat binary. `by_kernel.h` is compiled
-with the host code, and stands between that and CUDA's runtime: before a kernel is launched or
-asked for its attributes for the first time, it has `jitloader.lazy_kernels` register the fat binary
-that holds it.
+only those kernels instantiated that are wanted: that gives a fat binary. `kernel_fatbins.h` is
+compiled with the host code, and stands between that and CUDA's runtime: before a kernel is launched
+or asked for its attributes for the first time, it has `jitloader.lazy_kernels` register the fat
+binary that holds it.
 
 A kernel is identified by its symbol, and instantiated by a pointer to it:
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from toolchain.code import Code
 
 SUPPORTED = sys.platform == "linux"
-HEADER = Path(__file__).with_name("by_kernel.h")
+HEADER = Path(__file__).with_name("kernel_fatbins.h")
 NAMED = "jitload_unnamed"  # in place of none
 WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
 
-# The linker has the host code call by_kernel.h in the place of these, which take a kernel.
+# The linker has the host code call kernel_fatbins.h in the place of these, which take a kernel.
 _WRAPPED = re.findall(r"JITLOAD_BEFORE\((\w+)", HEADER.read_text())
 _WRAPPED += ["__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary"]
 _WRAPPED += ["__cudaRegisterFunction"]
@@ -184,7 +184,7 @@ def kernels_of(host: Path) -> list[str] | None:
     """The symbols of the kernels that an object of the host code launches.
 
     None where it has what cannot be in parts: variables, kernels that no other file could name, or
-    calls that take a kernel on another way than `by_kernel.h` knows.
+    calls that take a kernel on another way than `kernel_fatbins.h` knows.
     """
     symbols = symbols_of(host)
     called = {name for kind, name in symbols if kind == "U"}

@@ -2,7 +2,7 @@
 
 Those have some hundred thousand symbols, which take a linker a quarter of a second to read, longer
 than it takes to compile a small kernel. None is needed: what a kernel calls is looked up when it is
-opened. The kernel only notes the names of the libraries, and those a stand-in without symbols has.
+opened. The kernel only notes the names of the libraries, and those a stub without symbols has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a flag of the use
 def flags(
     folders: Sequence[Path], work: Path, link_flags: list[str], are_noted: bool = True
 ) -> list[str]:
-    """Flags by which the linker finds stand-ins before it finds PyTorch's libraries.
+    """Flags by which the linker finds stubs before it finds PyTorch's libraries.
 
     Args:
         folders: where they may be kept, once for each compiler and PyTorch; what is made is kept in
@@ -40,7 +40,7 @@ def flags(
         are_noted: whether the kernel calls PyTorch. Else a process without it may open the kernel.
 
     Returns:
-        None at all where no stand-in can be made.
+        None at all where no stub can be made.
     """
     wanted = any(map(_SYMBOLS_WANTED.search, link_flags))
     if sys.platform != "linux" or wanted or not (names := _names()):
@@ -51,7 +51,7 @@ def flags(
     place = next(filter(_are_whole, places), places[0])
     if not _are_whole(place):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            _make(place, work / "stand_ins", command, names)
+            _make(place, work / "stub_libraries", command, names)
         if not _are_whole(place):
             return []
     # By themselves some linkers note a library only where it has a symbol that is needed.
