@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jit_cases import answer, compilers_in, in_process, load, output_of, wait_for, write
+from jit_cases import ENDLESS, answer, compilers_in, in_process, load, output_of, wait_for, write
 
 import jitload
 from jitloader import commands, inputs
@@ -202,7 +202,7 @@ def test_one_build_found_in_two_caches_is_opened_once(tmp_path, monkeypatch):
 
 def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
     """A notebook's stop button: SIGINT to the kernel's process alone."""
-    write("slow.cpp", "#include <torch/extension.h>\nint x;")
+    write("slow.cpp", f"{ENDLESS}\nint x = Slow<double, 800>::value;")
     write("slow.cu", 'extern "C" int answer() { return 3; }')
     process = in_process(
         """
@@ -218,7 +218,7 @@ def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
     wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline().strip() == "interrupted"
-    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=5)
+    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", 20)
     write("slow.cpp", "int x;")
     process.communicate("\n", timeout=60)
     assert load("slow.cu", "slow.cpp").answer() == 3
@@ -227,12 +227,12 @@ def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="util-linux's setpriv is not here")
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_dies_of_a_signal_takes_its_compilers_along(tmp_path, by):
-    write("slow.cpp", "#include <torch/extension.h>\nint x;")
+    write("slow.cpp", f"{ENDLESS}\nint x = Slow<double, 800>::value;")
     process = in_process('jitload.load("slow.cpp", target="cpu")')
     wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
     process.send_signal(by)
     process.communicate(timeout=60)
-    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=5)
+    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", 20)
 
 
 # ---- edits

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jit_cases import compilers_in, in_process, load, output_of, wait_for
+from jit_cases import ENDLESS, compilers_in, in_process, load, output_of, wait_for
 
 import jitload
 import lab
@@ -25,11 +25,12 @@ from jitloader.arguments import KERNELS, op_file
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import idle, kernel_fatbins, parts
+from toolchain import by_kernel, idle, parts
 from toolchain.errors import CompileError
 
 pytestmark = pytest.mark.skipif(not parts.SUPPORTED, reason="here every build is whole")
 
+IDLE = 300  # seconds for what has only what other tests leave of the cores
 HEADER = """
 #define FOR_EACH_TYPE(M) M(double) M(float)
 """
@@ -379,17 +380,6 @@ def test_an_edit_of_the_binding_or_a_variable_of_the_source_needs_the_whole(scen
         jitload.ensure(scene.source, scene.binding, target="cpu")
 
 
-# Compiling this for double takes some seconds.
-SLOW = """
-template <class T>
-constexpr int slow() {
-    int sum = 0;
-    for (int i = 0; i < (sizeof(T) == 8 ? 1000 : 0); ++i) {
-        for (int j = 0; j < 1500; ++j) sum += i ^ j;
-    }
-    return sum;
-}
-"""
 SESSION = """
     import torch
     kernel = jitload.load({source!r}, {binding!r}, target="cpu")
@@ -406,9 +396,9 @@ def session(scene: Scene) -> subprocess.Popen:
 def edit_slowly(scene: Scene) -> int:
     value = scene.edit()
     text = scene.source.read_text().replace(
-        "template <class T>\n__g", f"{SLOW}template <class T>\n__g"
+        "template <class T>\n__g", f"{ENDLESS}template <class T>\n__g"
     )
-    scene.source.write_text(text.replace("T(kValue)", "T(kValue + 0 * slow<T>())"))
+    scene.source.write_text(text.replace("T(kValue)", "T(kValue + 0 * Slow<T, 400>::value)"))
     return value
 
 
@@ -420,13 +410,13 @@ def test_the_background_ends_with_its_process(scene, how):
     value = edit_slowly(scene)
     process = session(scene)
     assert process.stdout.readline() == "ready\n"
-    wait_for(lambda: compilers_in(scene.cache), "the background")
+    wait_for(lambda: compilers_in(scene.cache), "the background", IDLE)
     if how == "over":
         process.stdin.close()
     else:
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
-    process.wait(10)
-    wait_for(lambda: not compilers_in(scene.cache), "its end", 5)
+    process.wait(60)
+    wait_for(lambda: not compilers_in(scene.cache), "its end", 60)
     if how == "over":
         assert not list(scene.cache.glob("building/*"))
     kernel = scene.load()
@@ -437,11 +427,11 @@ def test_the_background_ends_with_its_process(scene, how):
 def test_an_edit_ends_the_background_of_the_one_before(scene):
     edit_slowly(scene)
     kernel = scene.load()
-    wait_for(lambda: compilers_in(scene.cache), "the background")
+    wait_for(lambda: compilers_in(scene.cache), "the background", IDLE)
     begun = {*compilers_in(scene.cache)}
     value = scene.edit()
     kernel.reload()
-    wait_for(lambda: not begun & {*compilers_in(scene.cache)}, "its end", 10)
+    wait_for(lambda: not begun & {*compilers_in(scene.cache)}, "its end", 60)
     assert background.wait(300), "what is compiled now has only what other tests leave"
     assert not Build.read(kernel.build.folder).launchers
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
@@ -452,7 +442,7 @@ def test_the_background_takes_nothing_from_a_call(scene):
     """Its compilers are idle ones; beside a call that uses every core they come to a standstill."""
     edit_slowly(scene)
     scene.load()
-    wait_for(lambda: compilers_of(scene), "the background")
+    wait_for(lambda: compilers_of(scene), "the background", IDLE)
     assert {os.sched_getscheduler(process) for process in compilers_of(scene)} == {os.SCHED_IDLE}
     x = torch.rand(256, 256)
     end = time.monotonic() + 1
@@ -490,7 +480,7 @@ def ticks(scene: Scene) -> int:
 
 def test_what_is_idle_runs_last_and_ends_with_its_input():
     shown = (
-        "import os, time; print(os.sched_getscheduler(0), os.nice(0), flush=True); time.sleep(60)"
+        "import os, time; print(os.sched_getscheduler(0), os.nice(0), flush=True); time.sleep(9999)"
     )
     process = subprocess.Popen(
         [*idle.COMMAND, sys.executable, "-c", shown],
@@ -500,7 +490,7 @@ def test_what_is_idle_runs_last_and_ends_with_its_input():
     )
     assert process.stdout.readline().split() == [str(os.SCHED_IDLE), "19"]
     process.stdin.close()
-    assert process.wait(10) != 0
+    assert process.wait(IDLE) != 0
 
 
 @pytest.mark.slow
@@ -563,7 +553,7 @@ def test_every_op_can_be_compiled_in_parts(users_cache):
         assert kept_objects.deferred(next(building.readings(recipe))), recipe.name
     for recipe in commands.recipes([], "cuda"):
         if recipe.sources[0].is_relative_to(KERNELS):
-            assert kernel_fatbins.on_demand(next(building.readings(recipe)), ()), recipe.name
+            assert by_kernel.on_demand(next(building.readings(recipe)), ()), recipe.name
 
 
 @pytest.mark.slow

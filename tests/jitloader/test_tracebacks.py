@@ -174,7 +174,7 @@ def test_a_build_that_is_stopped_says_so_in_one_line(tmp_path, shell, monkeypatc
     assert " File " not in text
     assert len(text.strip().splitlines()) <= 3, text
     assert process.returncode == (0 if shell == "ipython" else -signal.SIGINT)
-    wait_for(lambda: not compilers_in(tmp_path), "the compiler, which was killed, to be gone", 1)
+    wait_for(lambda: not compilers_in(tmp_path), "the compiler, which was killed, to be gone", 5)
 
 
 def test_an_interrupt_stays_what_callers_catch(monkeypatch):

@@ -22,10 +22,11 @@ pytest.importorskip("IPython", reason="IPython is not installed")
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from jit_cases import answer, compilers_in, write
+from jit_cases import ENDLESS, answer, compilers_in, wait_for, write
 
 from lab.notebook.cu_magic import Output
 from lab.notebook.errors import log_of
+from tests.helpers.counted import calls_in
 
 SCALE = """
     __global__ void scale(const float* x, float* y, int n, float factor) {
@@ -233,19 +234,20 @@ def test_a_compiled_function_runs_the_new_build(notebook):
     assert notebook["second"].tolist() == [4] * 4
 
 
-def test_where_nothing_changed_ten_kernels_cost_less_than_5_ms(notebook):
+def test_where_nothing_changed_a_cell_looks_once_at_each_file_of_ten_kernels(notebook, monkeypatch):
+    """And at each of the folders of ops: that takes less than 5 ms."""
+    monkeypatch.setattr(time, "time_ns", lambda real=time.time_ns: real() + 100 * 10**9)
     for i in range(10):
         write(f"value{i}.h", f"#define VALUE {i}")
         source = f'#include "value{i}.h"\nextern "C" int answer() {{ return VALUE; }}'
         jitload.load(write(f"kernel{i}.cu", source))
     hook = notebook.shell.events.callbacks["pre_run_cell"][-1]
-    times = []
-    for _ in range(9):
-        started = time.perf_counter()
-        hook(None)
-        times.append(time.perf_counter() - started)
+    hook(None)
+    calls = calls_in(lambda: hook(None))
     assert len(jitload.loaded()) == 10
-    assert min(times) < 5e-3
+    assert calls["open"] == 0, calls
+    assert calls["stat"] < 100, calls
+    assert calls.total() < 7000, calls
 
 
 def test_unloaded_nothing_is_rebuilt_and_cu_is_gone(notebook):
@@ -840,14 +842,8 @@ def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scr
     report, result = mended.outputs
     assert "scale.cu +1 −1 lines" in report.data["text/plain"]
     assert result.data["text/plain"] == "5.0"
-    building = r"scale \(-DFACTOR=2\): building for cpu, 1 of 2: scale\.cu, 0\.\d s"
+    building = r"scale \(-DFACTOR=2\): building for cpu, 1 of 2: scale\.cu, \d+\.\d s"
     assert any(re.match(building, message) for message in messages)
-
-
-SLOW = """
-    #include <regex>
-    extern "C" int answer() { return std::regex_match("a", std::regex("a")); }
-"""
 
 
 @pytest.mark.usefixtures("forked_kernels")
@@ -880,11 +876,11 @@ def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, tmp_path):
         assert "__syncthreads" in reply["content"]["matches"], reply
         assert text[reply["content"]["cursor_start"] :] == "__syncth"
         run("import jitload; kernel = jitload.load('answer.cu', target='cpu')")
-        write("answer.cu", SLOW)
+        write("answer.cu", f"{ENDLESS}\nint answer = Slow<double, 800>::value;")
         status, shown = run("ran = True", interrupt_at="1 of 2: answer.cu")
         assert status == "error", shown
         assert "answer: build interrupted" in shown
-        assert compilers_in(tmp_path) == []
+        wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", 20)
         answer(2)
         status, shown = run("print('ran' in globals(), kernel.answer())")
         assert status == "ok"
