@@ -35,6 +35,7 @@ from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
 from toolchain import (
     cuda_ptx,
+    dependent_names,
     idle,
     kernel_fatbins,
     libraries,
@@ -172,9 +173,15 @@ def compile_library(
                 is_users(work)
                 code.exports  # noqa: B018
 
+    may_lack = recipe.target == "cpu" and code.includes_all_of_torch
     try:
-        may_lack = recipe.target == "cpu" and code.includes_all_of_torch
-        output = _run_build(work, watch, lifeline, may_lack)
+        while True:
+            try:
+                output = _run_build(work, watch, lifeline, may_lack)
+                break
+            except _Failed as failed:
+                if recipe.target != "cpu" or not mirror.add_typenames(code, str(failed)):
+                    raise
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
@@ -302,6 +309,7 @@ class _Mirror:
     def __init__(self, folder: Path):
         self.root = folder.resolve()
         self.written: dict[Path, str] = {}  # by the originals' paths, and without that of `root`
+        self._meant: dependent_names.Meant = {}
 
     def place(self, path: Path) -> Path:
         return self.root / path.relative_to(path.anchor)
@@ -320,12 +328,27 @@ class _Mirror:
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
         # Of a part as of the whole.
         load = Load.of(texts.values(), several=code.several, target=code.simulated)
+        for path, places in self._meant.items():
+            texts[path] = dependent_names.with_typenames(texts[path], places)
         if code.recipe.part:
             texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
         for path, written in for_the_cpu(code, texts, load, label).items():
             self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
+
+    def add_typenames(self, code: Code, output: str) -> bool:
+        """Rewrite the inputs once more, with what a compiler has asked for; False if there is none
+        that nvcc would not ask for, too."""
+        meant = dependent_names.meant(output)
+        if not meant:
+            return False
+        before = dict(self.written)
+        for path, places in meant.items():
+            if path in before:
+                self._meant.setdefault(path, set()).update(places)
+        self.write(code)
+        return self.written != before
 
     def write_for_nvcc(
         self,
@@ -350,8 +373,10 @@ class _Mirror:
 
     def _write(self, path: Path, text: str) -> None:
         self._make(path.parent)
-        self.place(path).write_text(text)
-        self.written[path] = text.replace(str(self.root), "")
+        plain = text.replace(str(self.root), "")
+        if self.written.get(path) != plain:  # what stays as it is, is not compiled again
+            self.place(path).write_text(text)
+            self.written[path] = plain
 
     def _make_ways(self, path: Path, code: Code) -> None:
         """What a system goes through on its way from "sub" to "sub/../x.h"."""

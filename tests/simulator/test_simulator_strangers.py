@@ -197,3 +197,48 @@ def test_headers_with_ptx_may_be_included_within_a_class(tmp_path):
 )
 def test_what_is_included_within_braces(text, expected):
     assert includes_within_braces(text) == expected
+
+
+TILES = """
+template <int n>
+struct Tiles {
+    using tile = double[n];
+    struct Row { int columns[n]; };
+    static constexpr int rows = n;
+};
+struct Room {
+    template <class T, int n> __device__ int take() { return int(sizeof(T)) * n; }
+};
+template <class G>
+__device__ int sizes() { Room r; return r.take<G::tile, G::rows>() + sizeof(G::Row); }
+"""
+KERNEL = """
+#include "tiles.cuh"
+template <int n>
+__global__ void measure(int* y) {
+    using G = Tiles<n>;
+    typename G::Row row = {{n}};
+    y[0] = sizes<G>();  // 8 n n + 4 n
+    y[1] = sizeof(G::tile) + 2 * sizeof(G::Row) + row.columns[0];
+}
+extern "C" void run(int* y) { measure<3><<<1, 1>>>(y); }
+"""
+
+
+def test_types_of_template_parameters_need_no_typename_in_device_code(tmp_path):
+    (tmp_path / "tiles.cuh").write_text(TILES)
+    (tmp_path / "measure.cu").write_text(KERNEL)
+    y = torch.zeros(2, dtype=torch.int32)
+    jitload.load(tmp_path / "measure.cu", name="test_typenames", target="cpu").run(y)
+    assert y.tolist() == [8 * 9 + 4 * 3, 8 * 3 + 2 * 4 * 3 + 3]
+
+
+def test_types_of_template_parameters_need_it_in_host_code(tmp_path):
+    """As for nvcc, which leaves such functions to g++."""
+    (tmp_path / "host.cu").write_text(
+        "template <class G> int size() { return sizeof(G::type); }\n"
+        "struct Type { using type = int; };\n"
+        '__global__ void k() {}\nextern "C" int run() { k<<<1, 1>>>(); return size<Type>(); }\n'
+    )
+    with pytest.raises(RuntimeError, match=r"host\.cu:1.*G::type.*yields a type"):
+        jitload.load(tmp_path / "host.cu", name="test_host_typenames", target="cpu")
