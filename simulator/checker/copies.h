@@ -224,8 +224,10 @@ void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
     switch (copy.kind) {
         case BulkCopy::Bytes:
             if (!copy.bytes) return;
-            visit(uintptr_t(copy.from), copy.bytes, false);
-            return visit(uintptr_t(copy.shared), copy.bytes, true);
+            return copy.for_each_run([&](uint64_t at, uint64_t bytes) {
+                visit(uintptr_t(copy.from) + at, bytes, false);
+                visit(uintptr_t(copy.shared) + at, bytes, true);
+            });
         case BulkCopy::Word:
             return visit(uintptr_t(copy.shared), copy.bytes, true);
         case BulkCopy::Call:

@@ -206,7 +206,9 @@ inline void carry_out_box(const BulkCopy& copy) {
 inline void carry_out(const BulkCopy& copy) {
     switch (copy.kind) {
         case BulkCopy::Bytes:
-            return move_or_reduce(copy, copy.shared, copy.from, copy.bytes);
+            return copy.for_each_run([&](uint64_t at, uint64_t bytes) {
+                move_or_reduce(copy, copy.shared + at, copy.from + at, bytes);
+            });
         case BulkCopy::Word:
             return move_or_reduce(
                 copy, copy.shared, reinterpret_cast<const char*>(copy.words), copy.bytes);

@@ -116,7 +116,7 @@ class Rule(NamedTuple):
 
 # Of these those that are written first stand first in every order: types, layouts, state spaces.
 _IN_ORDER = (
-    re.compile(r"[busf]\d+(?:x\d)?|(?:bf|tf)\d+(?:x\d)?|e\dm\d\w*|ue\dm\d|pred"),
+    re.compile(r"[busf]\d+(?:x\d)?|(?:bf|tf)\d+(?:x\d)?|u?e\dm\d\w*|pred"),
     re.compile(r"row|col"),
     re.compile(r"(?:global|shared|local|const|param)(?:::\w+)?"),
 )

@@ -482,8 +482,9 @@ def _number(operand: Operand, mnemonic: str) -> str:
     if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
         flipped = int(match[1], 16) ^ (1 << 63 if operand.negated else 0)
         return f"{flipped:#x}ull"
-    # What these have as a number is how many bytes, or which lanes, whatever their types.
-    is_count = mnemonic.startswith(("cp.", "mma.", "redux."))
+    # What these have as a number is how many bytes, or which lanes or columns, whatever their
+    # types.
+    is_count = mnemonic.startswith(("cp.", "mma.", "redux.", "tcgen05."))
     kinds = [] if is_count else re.findall(r"\.([a-z]+\d+)", mnemonic)
     is_double = bool(kinds) and kinds[-1] == "f64"
     is_float = bool(kinds) and kinds[-1] == "f32"

@@ -165,6 +165,8 @@ JUDGED = {
     ),
     "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32": "[r1], d1, d2, r2, [r3], [r4], p",
     "tcgen05.shift.cta_group::1.down": "[r1]",
+    "tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32": "{r1, r2}, r3, [r4]",
+    "cp.async.bulk.global.shared::cta.bulk_group.cp_mask": "[d0], [r0], 64, h1",
     "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32": (
         "{f1, f2, f3, f4}, {r1, r2, r3, r4}, {r5, r6}, {f1, f2, f3, f4}"
     ),

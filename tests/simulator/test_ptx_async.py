@@ -765,3 +765,59 @@ def test_an_interrupt_ends_a_cluster(built, what):
     assert "was stopped" in interrupted(built.stuck_cluster, built.zeros(64), what)
     y = built.zeros(4, 96)
     built.sends(y, 2)
+
+
+MASKED = """
+__global__ void masked(signed char* y, const signed char* x, int bytes, int mask, int policy) {
+    __shared__ alignas(16) signed char tile[256];
+    for (int i = 0; i < 256; i++) tile[i] = x[i];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    const unsigned from = unsigned(__cvta_generic_to_shared(tile));
+    if (policy)
+        asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0;"
+                     " cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.cp_mask"
+                     " [%0], [%1], %2, p, %3; }"
+                     :: "l"(y), "r"(from), "r"(bytes), "h"(short(mask)) : "memory");
+    else
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%0], [%1], %2, %3;"
+                     :: "l"(y), "r"(from), "r"(bytes), "h"(short(mask)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    y[256] = *(volatile signed char*)&y[0];
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+extern "C" void run(signed char* y, const signed char* x, int bytes, int mask, int policy) {
+    masked<<<1, 1>>>(y, x, bytes, mask, policy);
+}
+"""
+
+
+def test_a_mask_chooses_bytes_of_each_16(tmp_path, monkeypatch):
+    """Of compute capability 10.0, so on the simulator alone."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
+    (tmp_path / "masked.cu").write_text(MASKED)
+    library = jitload.load(str(tmp_path / "masked.cu"), name="test_masked", target="cpu")
+    x = torch.randint(1, 128, (256,), dtype=torch.int8)
+    for mask, bytes_, policy in itertools.product(
+        (0xFFFF, 0, 1, 0x8000, 0x8001, 0x7FFE, 0xA5C3), (0, 16, 256), (0, 1)
+    ):
+        y = torch.zeros(257, dtype=torch.int8)
+        library.run(y, x, bytes_, mask, policy)
+        chosen = torch.tensor([i < bytes_ and bool(mask >> i % 16 & 1) for i in range(256)])
+        assert torch.equal(y[:256], torch.where(chosen, x, 0))
+        assert y[256] == 0  # the copy is made when it is waited for
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [".cp_mask [%0], [%1], 64", " [%0], [%1], 64, h", ".L2::cache_hint.cp_mask [%0], [%1], 64, h"],
+)
+def test_a_mask_is_there_where_its_qualifier_is(tmp_path, operands):
+    (tmp_path / "masked.cu").write_text(
+        "__global__ void masked(char* y, unsigned from) {\n"
+        '    asm volatile("{ .reg .b16 h; mov.b16 h, 5;'
+        f' cp.async.bulk.global.shared::cta.bulk_group{operands}; }}"\n'
+        '                 :: "l"(y), "r"(from));\n}\n'
+        'extern "C" void run(char* y) { masked<<<1, 1>>>(y, 0); }\n'
+    )
+    with pytest.raises(RuntimeError, match=r"masked\.cu:2.*another number of operands"):
+        jitload.load(str(tmp_path / "masked.cu"), name="test_mask_operands", target="cpu")

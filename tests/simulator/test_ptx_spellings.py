@@ -64,6 +64,11 @@ def of_tensor_memory() -> list[str]:
             f" [r1], {a}, d1, r3, [r4], [r5], p;"
             for cta, a in itertools.product("12", ("d0", "[r0]"))
         ]
+    for shape, values, split in itertools.product(
+        ("32x32b", "16x64b", "16x128b", "16x32bx2"), ("r1", "{r1}", "{r1, r2}"), ("", ", 8")
+    ):
+        found.append(f"tcgen05.ld.sync.aligned.{shape}.x1.b32 {values}, [r0]{split};")
+        found.append(f"tcgen05.st.sync.aligned.{shape}.x1.b32 [r0]{split}, {values};")
     masks = ["{r4, r5, r6, r7}", "{r4, r5, r6, r7, r8, r9, r10, r11}"]
     for cta, mask in itertools.product("12", masks):
         found.append(f"tcgen05.mma.cta_group::{cta}.kind::f16 [r1], d0, d1, r3, {mask}, p;")
@@ -101,6 +106,42 @@ def of_the_rest() -> list[str]:
     for op, kind in itertools.product(("add", "sub", "mul", "fma.rn"), ("f16", "bf16")):
         found.append(f"{op}.f32.{kind} f0, h0, {'h1, ' * (op == 'fma.rn')}f1;")
     found += [f"st.bulk{weak}.shared::cta [d0], 64, 0;" for weak in ("", ".weak")]
+    for mode, finite, relu, (to, of, operands) in itertools.product(
+        ("rn", "rz", "rp", "rm"),
+        ("", ".satfinite"),
+        ("", ".relu"),
+        (("ue8m0x2", "bf16x2", "h0, r1"), ("ue8m0x2", "f32", "h0, f1, f2"),
+         ("bf16x2", "ue8m0x2", "r1, h0"), ("f16x2", "ue8m0x2", "r1, h0"),
+         ("e2m3x2", "f32", "h0, f1, f2"), ("e3m2x2", "f16x2", "h0, r1"),
+         ("f16x2", "e3m2x2", "r1, h0"), ("e4m3x2", "f32", "h0, f1, f2")),
+    ):  # fmt: skip
+        found.append(f"cvt.{mode}{finite}{relu}.{to}.{of} {operands};")
+    name, operands = "cp.async.bulk.global.shared::cta.bulk_group", "[d0], [r9], 64"
+    for hint, masked in itertools.product(("", ".L2::cache_hint"), ("", ".cp_mask")):
+        right = ", d1" * bool(hint) + ", h0" * bool(masked)
+        for more in {right, "", ", d1, h0"}:
+            found.append(f"{name}{hint}{masked} {operands}{more};")
+            found.append(f"{name}{masked}{hint} {operands}{more};")
+    return found
+
+
+def of_reduced_loads() -> list[str]:
+    """tcgen05.ld.red of sm_103a: the qualifiers of a reduction, in every order."""
+    found = []
+    for type_, more in itertools.product(
+        ("f32", "u32", "s32", "b32"), ((), ("abs",), ("NaN",), ("abs", "NaN"))
+    ):
+        for op, shape, count in itertools.product(
+            ("min", "max", "add"), ("32x32b", "16x32bx2", "16x64b"), (1, 2, 4)
+        ):
+            values = "{" + ", ".join(f"r{i}" for i in range(count)) + "}"
+            split = ", 16" if shape == "16x32bx2" else ""
+            name = f"tcgen05.ld.red.sync.aligned.{shape}.x{count}"
+            orders = itertools.permutations((op, type_, *more)) if (op, count) == ("min", 2) else ()
+            for order in [(op, *more, type_), *orders]:
+                found.append(f"{name}.{'.'.join(order)} {values}, r5, [r6]{split};")
+    for shape, split in (("32x32b", ", 16"), ("16x32bx2", "")):
+        found.append(f"tcgen05.ld.red.sync.aligned.{shape}.x2.min.u32 {{r0, r1}}, r5, [r6]{split};")
     return found
 
 
@@ -131,8 +172,9 @@ def assembles(line: str, architecture: str, folder) -> bool:
         (of_tensor_memory(), "sm_100a"),
         (of_tensor_memory(), "sm_103a"),
         (of_the_rest(), "sm_100a"),
+        (of_reduced_loads(), "sm_103a"),
     ],
-    ids=["sm_120a", "sm_100a", "sm_103a", "the rest of sm_100a"],
+    ids=["sm_120a", "sm_100a", "sm_103a", "the rest of sm_100a", "reduced loads of sm_103a"],
 )
 def test_the_simulator_knows_what_ptxas_accepts(tmp_path, lines, architecture):
     wrong = {

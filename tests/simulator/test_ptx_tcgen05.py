@@ -351,12 +351,12 @@ __global__ void early_kernel(int* seen, int commits) {{
     int word = 7;
     asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {{%1}};" :: "r"(mine), "r"(one));
     wait_for_stores();
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" : "=r"(word) : "r"(mine));
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%0}}, [%1];" : "=r"(word) : "r"(mine));
     seen[threadIdx.x * 4] = word;
     wait_for_loads();
     seen[threadIdx.x * 4 + 1] = word;
     asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {{%1}};" :: "r"(mine), "r"(two));
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" : "=r"(word) : "r"(mine));
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%0}}, [%1];" : "=r"(word) : "r"(mine));
     wait_for_loads();
     seen[threadIdx.x * 4 + 2] = word;
     wait_for_stores();
@@ -416,7 +416,7 @@ __global__ void wrong_kernel(int which) {{
     int word;
     const unsigned lane = threadIdx.x / 32 * 32 + (which == 0 ? 8 : 0);
     const unsigned column = which == 1 ? 40 : 0;
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];"
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%0}}, [%1];"
                  : "=r"(word) : "r"(memory + (lane << 16) + column));
     wait_for_loads();
 }}
@@ -430,7 +430,7 @@ __global__ void own_lanes_kernel(const int* x, int* y, unsigned lane) {{
     int word = x[threadIdx.x];
     asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {{%1}};" :: "r"(given), "r"(word));
     asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
-    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 %0, [%1];" : "=r"(word) : "r"(own));
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%0}}, [%1];" : "=r"(word) : "r"(own));
     wait_for_loads();
     y[threadIdx.x] = word;
     __syncthreads();

@@ -13,6 +13,7 @@ struct BulkCopy {
     enum Kind : uint8_t { Bytes, BoxToShared, BoxToGlobal, Word, Call } kind;
     Reduction reduction = Reduction::None;
     TensorType type = TensorType::U8;  // of what is reduced
+    uint16_t moving = 0xffff;          // Bytes: which of each 16 move
     uint32_t arrivals = 0;             // at the mbarrier, when it is carried out
     uint64_t bytes = 0, transaction = 0;
     char* shared = nullptr;  // or where bytes are to go
@@ -33,6 +34,16 @@ struct BulkCopy {
 
     // im2col: without those of the halo.
     unsigned pixels() const { return map.traversal == Traversal::Im2colWide128 ? 128 : map.pixels; }
+
+    // Bytes: visit(offset, count) for those that move, as they follow on each other.
+    template <class Visit>
+    void for_each_run(Visit visit) const {
+        if (moving == 0xffff) return visit(0, bytes);
+        for (uint64_t begin = 0, end = 0; begin < bytes; begin = end + 1) {
+            for (end = begin; end < bytes && moving >> end % 16 & 1;) end++;
+            if (end > begin) visit(begin, end - begin);
+        }
+    }
 };
 
 // Of the running thread: a copy for which a barrier of block `of` is told.

@@ -89,10 +89,16 @@ def _to_shared(use: Use) -> str:
 
 
 def _to_global(use: Use) -> str:
-    op, type_ = use.groups.get("op"), use.groups.get("type")
+    """`[to], [from], bytes{, policy}{, mask}`."""
+    groups = use.groups
+    op, type_ = groups.get("op"), groups.get("type")
+    hints, masks = bool(groups["hint"]), bool(groups.get("masked"))
+    if len(use) != 3 + hints + masks:
+        raise NotPtx(f"{use.instruction.text}: it has another number of operands")
+    moving = f"uint16_t({use[-1]})" if masks else "0xffff"
     return (
         f"$copy_bulk_global($generic({use[0]}), $shared({use[1]}), {use[2]}, {_reduction(op)},"
-        f" {_tensor_type(type_)});"
+        f" {_tensor_type(type_)}, {moving});"
     )
 
 
@@ -197,7 +203,7 @@ def _first_block(use: Use) -> str:
 
 _TELLS = r"\.mbarrier::complete_tx::bytes"
 _OP = r"\.(?P<op>add|min|max|inc|dec|and|or|xor)"
-_HINT = r"(?:\.L2::cache_hint)?"
+_HINT = r"(?P<hint>\.L2::cache_hint)?"
 _MULTICAST = r"(?P<multicast>\.multicast::cluster)?"
 _B64 = r"\.b64"
 _RANK = r"(?P<rank>[1-5])d"
@@ -250,7 +256,11 @@ RULES = [
         _to_shared,
         _BULK,
     ),
-    Rule(rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}", _to_global, _BULK),
+    Rule(
+        rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}(?P<masked>\.cp_mask)?",
+        _to_global,
+        _BULK,
+    ),
     Rule(
         rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}{_OP}(?:\.noftz)?"
         rf"\.(?P<type>[usb](?:32|64)|b?f16|f32|f64)",

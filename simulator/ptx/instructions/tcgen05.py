@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from simulator.ptx.instructions.matrices import array
-from simulator.ptx.language import NotPtx
+from simulator.ptx.language import NotPtx, Operand
 from simulator.ptx.rules import CTA_GROUP, Rule, Use
 
 # Of the shapes of a load or a store: its name in C++, and the registers of one repetition.
@@ -19,35 +19,69 @@ _SHAPES = {
 }
 
 
-def _shape(use: Use, registers: list[str]) -> str:
-    """The shape as an argument. Raises: NotPtx, where there are not so many registers."""
+def _shape(use: Use, registers: int, operands: int = 2) -> str:
+    """The shape as an argument. registers: the index of those that are loaded or stored.
+    operands: how many there are besides a split.
+
+    Raises: NotPtx, where there are not so many registers or operands.
+    """
     name, each = _SHAPES[use.groups["shape"]]
-    count = int(use.groups["num"]) * each
-    if count > 128 or len(registers) != count:
+    count, there = int(use.groups["num"]) * each, len(use.vector(registers))
+    if count > 128 or there != count:
         raise NotPtx(
-            f"{use.instruction.mnemonic} has {count} registers of at most 128, and here"
-            f" {len(registers)}"
+            f"{use.instruction.mnemonic} has {count} registers of at most 128, and here {there}"
         )
-    return f"$Shape_{name}, {'true' if use.groups['packed'] else 'false'}"
+    if use.operand(registers).kind != "vector":
+        raise NotPtx(f"{use.instruction.text}: its registers stand in braces")
+    if len(use) != operands + (use.groups["shape"] == "16x32bx2"):
+        raise NotPtx(f"{use.instruction.text}: it has another number of operands")
+    return f"$Shape_{name}, {'true' if use.groups.get('packed') else 'false'}"
 
 
 def _split(use: Use, index: int) -> str:
     return use[index] if use.groups["shape"] == "16x32bx2" else "0"
 
 
-def _load(use: Use) -> str:
-    """`registers, [address]{, split}`. Registers that the statement declares end with it."""
-    targets = use.vector(0)
-    shape, split = _shape(use, targets), _split(use, 2)
+def _waits(use: Use, operands: Iterable[Operand]) -> str:
+    """Whether a later instruction waits for a load, as an argument: registers that the statement
+    declares end with it."""
     waits = any(mnemonic.startswith("tcgen05.wait::ld") for mnemonic in use.later)
-    operand = use.operand(0)
-    parts = operand.parts if operand.kind == "vector" else (operand,)
-    are_operands = all(part.kind == "operand" for part in parts)
-    places = ", ".join(f"&{target}" for target in targets)
-    late = "true" if waits or are_operands else "false"
+    parts = [part for each in operands for part in (each.parts or (each,))]
+    return "true" if waits or all(part.kind == "operand" for part in parts) else "false"
+
+
+def _places(registers: Iterable[str]) -> str:
+    places = ", ".join(f"&{register}" for register in registers)
+    return f"void* const simulator_registers[] = {{{places}}};"
+
+
+def _load(use: Use) -> str:
+    """`registers, [address]{, split}`."""
+    targets = use.vector(0)
+    shape, split = _shape(use, 0), _split(use, 2)
+    late = _waits(use, [use.operand(0)])
     return (
-        f"{{ void* const simulator_registers[] = {{{places}}}; "
-        f"$tensor_load({shape}, {late}, {use[1]}, {split}, simulator_registers); }}"
+        f"{{ {_places(targets)}"
+        f" $tensor_load({shape}, {late}, {use[1]}, {split}, simulator_registers); }}"
+    )
+
+
+def _load_reduced(use: Use) -> str:
+    """`registers, result, [address]{, split}`."""
+    targets, groups = use.vector(0), use.groups
+    shape, split = _shape(use, 0, operands=3), _split(use, 3)
+    late = _waits(use, [use.operand(0), use.operand(1)])
+    if kind := groups.get("integer"):
+        function = f"{'greater' if groups['op'] == 'max' else 'lesser'}<${kind}>"
+    else:
+        is_greatest, keeps_nan = (
+            "true" if it else "false" for it in (groups["op"] == "max", groups["nan"])
+        )
+        function = f"extreme<$f32, {is_greatest}, {keeps_nan}>"
+    kept = "0x7fffffffu" if groups.get("abs") else "~0u"
+    return (
+        f"{{ {_places([*targets, use[1]])} $tensor_load_reduced<${function}>({shape}, {late},"
+        f" {use[2]}, {split}, {kept}, simulator_registers); }}"
     )
 
 
@@ -55,7 +89,7 @@ def _store(use: Use) -> str:
     """`[address]{, split}, registers`."""
     values = use.vector(-1)
     code = array("simulator_values", values, "uint32_t")
-    shape = _shape(use, values)
+    shape = _shape(use, -1)
     return f"{{ {code}$tensor_store({shape}, {use[0]}, {_split(use, 1)}, simulator_values); }}"
 
 
@@ -201,6 +235,7 @@ def _fence(use: Use) -> str:
 
 _ALIGNED = r"\.sync\.aligned"
 _SHAPE = rf"\.(?P<shape>{'|'.join(_SHAPES)})\.x(?P<num>1|2|4|8|16|32|64|128)"
+_REDUCED = r"\.(?P<shape>32x32b|16x32bx2)\.x(?P<num>2|4|8|16|32|64|128)"
 _COPY = "|".join(shape.replace(".", r"\.") for shape in _COPIES)
 _USAGE = r"(?:fill|use|lastuse|discard)"
 _COLLECTOR = rf"\.collector::a::{_USAGE}"
@@ -212,6 +247,16 @@ RULES = [
     Rule(rf"tcgen05\.dealloc{CTA_GROUP}{_ALIGNED}\.b32", _dealloc, _H),
     Rule(rf"tcgen05\.relinquish_alloc_permit{CTA_GROUP}{_ALIGNED}", "$tensor_relinquish();", _H),
     Rule(rf"tcgen05\.ld{_ALIGNED}{_SHAPE}(?P<packed>\.pack::16b)?\.b32", _load, _H),
+    Rule(
+        rf"tcgen05\.ld\.red{_ALIGNED}{_REDUCED}\.(?P<op>min|max)(?P<abs>\.abs)?(?P<nan>\.NaN)?\.f32",
+        _load_reduced,
+        "tcgen05_ld_red.h",
+    ),
+    Rule(
+        rf"tcgen05\.ld\.red{_ALIGNED}{_REDUCED}\.(?P<op>min|max)\.(?P<integer>[us]32)",
+        _load_reduced,
+        "tcgen05_ld_red.h",
+    ),
     Rule(rf"tcgen05\.st{_ALIGNED}{_SHAPE}(?P<packed>\.unpack::16b)?\.b32", _store, _H),
     Rule(rf"tcgen05\.wait::ld{_ALIGNED}", "$tensor_wait(false);", _H),
     Rule(rf"tcgen05\.wait::st{_ALIGNED}", "$tensor_wait(true);", _H),

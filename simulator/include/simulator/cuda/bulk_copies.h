@@ -39,7 +39,7 @@ inline void cp_async_bulk_shared_to_global(void* to, const void* from, uint32_t 
                                            SIMULATOR_CALLER) {
     simulator::ptx::__ptx_copy_bulk_global(
         static_cast<char*>(to), const_cast<char*>(static_cast<const char*>(from)), bytes,
-        simulator::Reduction::None, simulator::TensorType::U8, file, line);
+        simulator::Reduction::None, simulator::TensorType::U8, 0xffff, file, line);
 }
 
 // cp_async_bulk_tensor_2d_global_to_shared(to, map, x, y, barrier) and the like.

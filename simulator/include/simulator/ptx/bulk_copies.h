@@ -55,9 +55,9 @@ SIMULATOR_INLINE void __ptx_reduce_bulk_shared(uint64_t to, const char* from, ui
     start(copy, to, barrier, 0, false, "cp.reduce.async.bulk", file, line);
 }
 
-// To global memory, as one of a group of the thread's.
+// To global memory, as one of a group of the thread's. moving: as in BulkCopy.
 SIMULATOR_INLINE void __ptx_copy_bulk_global(char* to, const char* from, uint32_t bytes,
-                                             Reduction reduction, TensorType type,
+                                             Reduction reduction, TensorType type, uint16_t moving,
                                              SIMULATOR_CALLER) {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
         fail("addresses and sizes are multiples of 16 bytes", "cp.async.bulk", file, line);
@@ -65,6 +65,7 @@ SIMULATOR_INLINE void __ptx_copy_bulk_global(char* to, const char* from, uint32_
     copy.kind = BulkCopy::Bytes;
     copy.reduction = reduction;
     copy.type = type;
+    copy.moving = moving;
     copy.shared = to;
     copy.from = from;
     copy.bytes = bytes;
