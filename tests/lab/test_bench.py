@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import time
 from argparse import Namespace
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from jit_cases import wait_for
 
 import lab.bench.__main__ as command
 import reference
@@ -83,16 +83,20 @@ def test_every_op_is_measured_in_both_directions_types_and_all_widths():
     assert str(todo[0]) == f"{names[0]} forward bfloat16 1048576 x 256"
 
 
-def where(_: int) -> str:
-    time.sleep(0.5)  # so that the next task goes to another process
+def where(folder: Path) -> str:
+    """The process's GPU, when the other process has begun, too: it would leave it no task."""
+    (folder / os.environ["CUDA_VISIBLE_DEVICES"]).touch()
+    wait_for(lambda: len(list(folder.iterdir())) == 2, "the other process", 300)
     return os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 @pytest.mark.slow
-def test_gpus_share_the_work_and_each_process_sees_one(monkeypatch: pytest.MonkeyPatch):
+def test_gpus_share_the_work_and_each_process_sees_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with compiling.processes(1) as pool:
-        assert {*pool.map(where, range(4))} == {"3", "GPU-5"}
+        assert {*pool.map(where, [tmp_path] * 4)} == {"3", "GPU-5"}
         cell = next(cells.host_cells(["square"]))
         too_late = pool.submit(measuring.measure_until, 0.0, cell, False)
         assert too_late.result() is None

@@ -530,7 +530,7 @@ builders.build(recipes, say)
     )
     pids = json.loads(process.stdout.splitlines()[-1])
     assert pids
-    for _ in range(100):
+    for _ in range(600):
         alive = [pid for pid in pids if _runs(pid)]
         if not alive:
             break

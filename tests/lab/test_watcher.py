@@ -42,6 +42,7 @@ from lab.watcher.settings import Settings, settings_for, shapes_for
 from lab.watcher.terminal import Lines, watch
 
 NAN = float("nan")
+PATIENCE = 300  # seconds for a process that begins, and compiles, beside other tests
 
 
 def error(value):
@@ -281,9 +282,9 @@ def following(source, seconds=10.0):
 
 def state_with(states, is_wanted):
     """The next state for which is_wanted is true."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        state = states.get(timeout=60)
+        state = states.get(timeout=PATIENCE)
         if is_wanted(state):
             return state
     pytest.fail("no such state")
@@ -325,9 +326,9 @@ def test_saved_broken_mended_and_back(source):
 
 def end_of_choices(states, follower):
     follower.pin()
-    choices = states.get(timeout=60).choices
+    choices = states.get(timeout=PATIENCE).choices
     follower.pin()
-    states.get(timeout=60)
+    states.get(timeout=PATIENCE)
     return choices
 
 
@@ -571,7 +572,7 @@ def test_a_call_of_ones_own_is_followed(tmp_path, in_scratch):
 
 
 def wait_for(live, is_wanted):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if live.result and is_wanted(live.result):
             return live.result
