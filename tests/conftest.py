@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -27,6 +26,7 @@ import jitload
 from jitloader import building, derivatives, runtime
 from jitloader.cache import Cache
 from lab.measure import nvml
+from tests.helpers.threads import wait_for_others
 
 # Processes that tests start, kernels of notebooks too, import the project without an install.
 _root = str(Path(__file__).resolve().parents[1])
@@ -160,29 +160,12 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Pat
     return folder_of
 
 
-def computing() -> list[str]:
-    """The other threads of this process that run, or wait for a core and nothing else."""
-    running = []
-    for stat in Path("/proc/self/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            thread, _, rest = stat.read_text().partition(" (")
-            if (
-                rest.rpartition(") ")[2].startswith("R")
-                and int(thread) != threading.get_native_id()
-            ):
-                running.append(thread)
-    return running
-
-
 @pytest.fixture(autouse=True, scope="module")
 def nothing_goes_on() -> Generator[None]:
     """A thread that a module's tests leave computing takes a core from all tests after it."""
     yield
-    for _ in range(250):
-        if not computing():
-            return
-        time.sleep(0.02)
-    pytest.fail("a test has left a thread that computes on: let it sleep, or end it")
+    if not wait_for_others():
+        pytest.fail("a test has left a thread that computes on: let it sleep, or end it")
 
 
 @pytest.fixture

@@ -189,11 +189,11 @@ def test_a_spin_that_nobody_ends_is_a_deadlock(kernel, name):
 def test_a_spin_that_another_thread_ends_is_none(kernel, order):
     """In blocks that are not recorded in full, too."""
     for threads in (1 << 15, 64):
-        options = {"thread_order": order, "sample_threads": threads, "seconds": 20}
+        options = {"thread_order": order, "sample_threads": threads, "seconds": 120}
         report = lab.check(kernel.run_handed_over, zeros(32), zeros(64 * 32), **options)
         assert not {"deadlock", "timeout"} & {*report.findings["kind"]}, str(report)
     y = zeros(1)
-    report = lab.check(kernel.run_locked, zeros(1), y, thread_order=order, seconds=20)
+    report = lab.check(kernel.run_locked, zeros(1), y, thread_order=order, seconds=120)
     assert not {"deadlock", "timeout"} & {*report.findings["kind"]}, str(report)
 
 

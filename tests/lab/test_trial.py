@@ -105,7 +105,7 @@ def test_a_hang_is_ended_at_the_limit(kernel):
 
 @pytest.mark.usefixtures("forked")
 def test_a_deadlock_is_told(kernel):
-    trial = lab.trial(kernel.deadlock, seconds=10)
+    trial = lab.trial(kernel.deadlock, seconds=60)
     assert trial.outcome == "raised"
     assert "wait_for_all" in trial.report
 

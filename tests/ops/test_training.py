@@ -4,7 +4,6 @@ import copy
 import gc
 import os
 import re
-import time
 import weakref
 
 import pytest
@@ -28,6 +27,7 @@ from notebooks.training.model import (
     TokenLoss,
     use_kernels,
 )
+from tests.helpers.threads import wait_for_others
 
 DEVICE = jitload.device()
 GPUS = torch.cuda.device_count() if DEVICE.type == "cuda" else 0
@@ -418,7 +418,7 @@ def test_buffers_are_the_processes_own(tmp_path):
         spread(torch.randn(4, 8, device=DEVICE)).square().sum().backward()
         # The group's end joins gloo's threads with the GIL held, and these need it to let their
         # work go: until they have, both would wait for each other.
-        time.sleep(0.2)
+        assert wait_for_others(looks=10)
     finally:
         torch.distributed.destroy_process_group()
     assert norm.sums.all()
