@@ -120,7 +120,7 @@ def test_a_folder_is_tried_and_told_of(in_scratch, tmp_path, capsys):
     write(f"{tmp_path}/COMMITS", "somebody+repository 1234\n")
     table = tmp_path / "table.csv"
     options = [str(here), "--target", "cpu", "--out", str(table), "--kept", str(tmp_path / "kept")]
-    foreign.main([*options, "--seconds", "1"])
+    foreign.main([*options, "--seconds", "10"])
     with table.open() as file:
         rows = {row["file"]: row for row in csv.DictReader(file)}
     assert {name: row["verdict"] for name, row in rows.items()} == {
