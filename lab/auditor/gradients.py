@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from lab.auditor.example import Call
-from lab.auditor.judging import NoGradient, alike, computable, largest_of, with_gradients
+from lab.auditor.judging import (
+    NoGradient,
+    alike,
+    computable,
+    is_recorded,
+    largest_of,
+    with_gradients,
+)
 from lab.auditor.subject import Found, NotRun, Refused, Subject
 
 
@@ -173,7 +180,7 @@ def _second(function: object, subject: Subject, call: Call, dice: torch.Generato
     outputs = [y for y in _of_floats(subject, call, function)(*leaves) if y.requires_grad]
     end = sum(y.double().square().sum() for y in outputs)
     grads = torch.autograd.grad(end, leaves, create_graph=True, allow_unused=True)
-    known = [g for g in grads if g is not None and g.requires_grad]
+    known = [g for g in grads if g is not None and is_recorded(g)]
     if any(g.grad_fn is not None and g.grad_fn.name().endswith("Error") for g in known):
         raise RuntimeError("marked with @once_differentiable")  # it leads to no input by itself
     if not known:

@@ -119,7 +119,7 @@ def _with_gradients(
     outputs = leaves.run(function)
     ends = [y for y in outputs if y.is_floating_point()]
     # Copies: the truth is made of the same, after an op that may write to what arrives.
-    given = [(y, clone(g)) for y, g in zip(ends, arriving, strict=False) if _is_recorded(y)]
+    given = [(y, clone(g)) for y, g in zip(ends, arriving, strict=False) if is_recorded(y)]
     if not given:
         raise NoGradient("its results lead to no gradient")
     if dispose:
@@ -137,7 +137,7 @@ def _with_gradients(
     return found
 
 
-def _is_recorded(y: Tensor) -> bool:
+def is_recorded(y: Tensor) -> bool:
     """PyTorch marks what lacks a gradient by a node that only warns."""
     return y.grad_fn is not None and not y.grad_fn.name().endswith("NotImplemented")
 

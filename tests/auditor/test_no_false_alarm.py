@@ -364,6 +364,32 @@ def test_a_backward_pass_that_refuses_float64_is_refused():
     assert report.row("gradcheck").verdict == REFUSED
 
 
+SECOND = torch.library.Library("audit_second", "FRAGMENT")
+SECOND.define("times(Tensor x, Tensor y) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+SECOND.impl("times", lambda x, y: 2 * x.detach() * y.detach(), "CPU")
+
+
+class OfAnOp(torch.autograd.Function):
+    """Backward is an op for which nobody registered a formula: PyTorch warns, and has zeros."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.ops.audit_second.times(g, ctx.saved_tensors[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_second_derivative_of_which_pytorch_warns_is_a_note():
+    options = {"reference": torch.square, "only": ["double backward"], "isolated": False}
+    report = lab.audit(OfAnOp.apply, X, **options)
+    assert report.row("double backward").verdict == NOTE, str(report)
+    assert "leads to no second derivative" in report.row("double backward").message
+
+
 @pytest.mark.parametrize(("file", "verdict"), [("my/op.cpp", REFUSED), ("aten/src/A.cpp", FAIL)])
 def test_an_assertion_of_the_binding_is_a_refusal(file, verdict):
     """AT_ASSERT(x.is_contiguous()) speaks of an internal error; one of PyTorch's own is one."""
