@@ -116,6 +116,7 @@ if sys.platform != "linux":
 # declares: checker/declared_types.h. Launches have a GPU's sizes: what is counted is a GPU's.
 _CHECK_FLAGS = [
     "-DSIMULATOR_GPU_SIZES",
+    "-D_GLIBCXX_ASSERTIONS",  # an index past the end of the host's std::vector
     "-O1",
     "-g",
     "-fno-var-tracking",  # where locals lie nobody asks: a fifth of the compiler's time
@@ -132,7 +133,8 @@ _CHECK_FLAGS = [
     "--param=tsan-distinguish-volatile=1",
 ]
 _NEW, _DELETE = ("_Znwm", "_Znam"), ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
-_WRAPPED = ("memcpy", "memmove", "memset", "malloc", "free", *_NEW, *_DELETE)
+_ASSERTION = "_ZSt21__glibcxx_assert_failPKciS0_S0_"
+_WRAPPED = ("memcpy", "memmove", "memset", "malloc", "free", *_NEW, *_DELETE, _ASSERTION)
 CHECK_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]
 
 

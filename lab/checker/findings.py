@@ -91,6 +91,7 @@ HINTS = {
     "host copy": "The work is the kernels': leave in the device's memory what they need",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
     " with cudaMallocManaged.",
+    "host overrun": "The sizes differ: sizeof and size() * sizeof(T) say how many bytes there are.",
     "host crash": "It is the program's own code, not a kernel: what its launches did until then is"
     " told. A memory error of the host is found by -fsanitize=address, or by valgrind.",
     "unsynchronised": "It may still be under way: call cudaDeviceSynchronize() before the host uses"
@@ -119,6 +120,8 @@ def rows(
     if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
         return found
     row = _raised(raised, places)
+    if isinstance(raised, Crashed) and any(it["kind"] == row["kind"] for it in found):
+        return found
     places_found = {(it["kind"], it["line"]) for it in found}
     return found if (row["kind"], row["line"]) in places_found else [*found, row]
 
@@ -456,7 +459,9 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return f"{what} ends {past} bytes past the end of {tensor}"
         case "uninitialised" if row.get("other_access") == "declaration":
             result = _where(row) if tensor else "what this line does"
-            return f"{result} depends on {it['message']}, which has no value when it is read"
+            several = " and " in it["message"]
+            none = "have no value when they are" if several else "has no value when it is"
+            return f"{result} depends on {it['message']}, which {none} read"
         case "uninitialised" if it["message"] and tensor:
             return f"{it['message']}: {_where(row)}, which was never written"
         case "host access" | "host copy":

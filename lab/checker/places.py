@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lab.checker import symbols
 
 TYPES = ("given", "fresh", "shared", "device", "private")  # of the recorder's regions
 DYNAMIC = "dynamic shared memory"
+_STANDARD = r"/c\+\+/[\d.]+/"  # in the name of a header of the C++ library
 
 
 class Places:
@@ -36,7 +38,9 @@ class Places:
         for number, site in enumerate(sites):
             frames = found.get(site["library"], {}).get(site["offset"], [])
             place = self._place(frames)
-            if frames and self.users_file(frames[0].file) is not None:
+            outside_of_std = dropwhile(lambda it: re.search(_STANDARD, it.file), frames)
+            own = next(outside_of_std, None)
+            if own and self.users_file(own.file) is not None:
                 self._own.add(number)
             if not place[1] and site["line"]:  # an instruction that tells of itself
                 place = self.users_file(site["file"]) or site["file"], site["line"], ""
@@ -111,7 +115,8 @@ class Places:
         return f"{Path(file).name}:{line}" if line else ""
 
     def is_hosts_own(self, place: dict[str, Any]) -> bool:
-        """Whether an access stands in the user's files, and not in a header that these call.
+        """Whether an access stands in the user's files, or in what these call of the C++ library,
+        and not in another header.
 
         What Thrust calls is the device's work, wherever it stands.
         """

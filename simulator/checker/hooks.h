@@ -1,6 +1,8 @@
 // What g++ and clang call before each access of code that they compiled with -fsanitize=thread.
 // The sanitizer's own runtime is not linked: these take its place.
 #pragma once
+#include <stdio.h>
+#include <stdlib.h>
 #include "recorder.h"
 
 using simulator::Kind;
@@ -108,6 +110,14 @@ SIMULATOR_GIVES_BACK(_ZdlPvm(void* memory, size_t), operator delete)
 SIMULATOR_GIVES_BACK(_ZdaPv(void* memory), operator delete[])
 SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
 #undef SIMULATOR_GIVES_BACK
+
+// What the C++ library asserts, as that an index is within a std::vector, does not hold.
+SIMULATOR_HOOK void __wrap__ZSt21__glibcxx_assert_failPKciS0_S0_(
+    const char* file, int line, const char* in, const char* condition) {
+    recorder.host_asserted(condition, in, SIMULATOR_CALLED_FROM);
+    fprintf(stderr, "%s:%d: %s: Assertion '%s' failed.\n", file, line, in, condition);
+    abort();
+}
 
 // Atomics. The order that is asked for is the strongest here, as it is for the simulator's own: but
 // what loads with another one than `acquire` is of the simulator's making, and counts as nothing,

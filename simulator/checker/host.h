@@ -3,6 +3,8 @@
 // waited for the kernels that write there; it asks for launches that CUDA refuses; and it puts work
 // on the same memory into streams that nothing orders.
 #pragma once
+#include <malloc.h>
+#include <cstddef>
 #include "recorder.h"
 
 namespace simulator {
@@ -44,6 +46,46 @@ void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t 
         finding.message += is_copied ? "|copy" : "|kernel";
     }
     report(finding);
+}
+
+// The program ends there.
+void Recorder::host_asserted(const char* condition, const char* in, uintptr_t pc) {
+    if (mode != Mode::Off || !is_on()) return;
+    Site* const site = host_site(pc, Kind::Read);
+    if (!site) return;
+    Finding finding{};
+    finding.kind = "host crash";
+    finding.place.site = site;
+    const std::string head(in, strcspn(in, "("));
+    finding.message = "the host's code: the C++ library asserts '" + std::string(condition) +
+                      "' in " + head.substr(head.rfind(':') + 1) + ": the program ended here";
+    report(finding);
+}
+
+// Whether a copy goes past the end of what the host has from malloc or new. A library may have
+// freed that unseen, and have got something larger there.
+bool Recorder::passes_end(uintptr_t begin, size_t bytes, bool writes) {
+    if (!is_on()) return false;
+    size_t has = 0, past = 0;
+    {
+        std::lock_guard<std::mutex> lock(host_mutex);
+        const auto after = of_host.upper_bound(begin);
+        if (after == of_host.begin()) return false;
+        const auto& [block, size] = *std::prev(after);
+        if (begin >= block + size || bytes <= block + size - begin) return false;
+        if (malloc_usable_size(reinterpret_cast<void*>(block)) >= size + 2 * alignof(max_align_t))
+            return false;
+        has = size, past = begin + bytes - (block + size);
+    }
+    Finding finding{};
+    finding.kind = "host overrun";
+    finding.message = text(
+        "a copy %s %zu bytes, the last %zu past the end of memory of %zu bytes, which the "
+        "host has from malloc or new",
+        writes ? "writes" : "reads", bytes, past, has);
+    finding.from = callers();
+    report(finding);
+    return true;
 }
 
 // The bytes are still what they were in memory that nobody had written.

@@ -129,6 +129,8 @@ class Recorder final : public Watcher {
     bool freed(uintptr_t begin, void* memory) override;
     void written(uintptr_t begin, size_t bytes) override;
     void brought(uintptr_t to, uintptr_t from, size_t bytes) override;
+    bool passes_end(uintptr_t begin, size_t bytes, bool writes) override;
+    void host_asserted(const char* condition, const char* in, uintptr_t pc);
     void forbid_bringing(uintptr_t to, uintptr_t from, size_t bytes);
     void put(const void* stream, bool is_blocking) override;
     void made_stream() override { streams.is_used = true; }

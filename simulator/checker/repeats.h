@@ -358,7 +358,17 @@ void Undefined::tell(Source& of, const Place& at, unsigned launch, const Region*
         finding.other = at;
     }
     finding.launch = launch;
-    recorder.findings.all.push_back(std::move(finding));  // each source is told once
+    // Each source is told once; together where the same line shows several of one declaration.
+    auto& all = recorder.findings.all;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Finding& it) {
+        return of.what == Source::Local && it.other.line == of.line && it.other.file == of.file &&
+               it.launch == launch && it.place.site == finding.place.site &&
+               !strcmp(it.kind, finding.kind);
+    });
+    if (same != all.end())
+        same->message += std::string(" and ") + of.name;
+    else
+        all.push_back(std::move(finding));
 }
 
 }  // namespace

@@ -81,6 +81,15 @@ void tell_of_touches(const Box& box, const cudaExtent& extent, bool writes) {
         watcher->touches(reinterpret_cast<uintptr_t>(box.row(y, z)), extent.width, writes);
     });
 }
+bool passes_end_of_host(const Box& box, const cudaExtent& extent, bool writes) {
+    bool passes = false;
+    if (watcher)
+        for_each_row(extent, [&](size_t y, size_t z) {
+            passes |= !passes && watcher->passes_end(reinterpret_cast<uintptr_t>(box.row(y, z)),
+                                                     extent.width, writes);
+        });
+    return passes;
+}
 void tell_of_rows(const Box& to, const cudaExtent& extent) {
     if (!watcher) return;
     for_each_row(extent, [&](size_t y, size_t z) {
@@ -92,6 +101,8 @@ cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent
                         cudaMemcpyKind kind, cudaStream_t stream) {
     if (const Error error = check_copy(to, from, extent, kind); error.code) return record(error);
     if (is_empty(extent)) return broken();
+    if (passes_end_of_host(from, extent, false) || passes_end_of_host(to, extent, true))
+        return coded(cudaErrorInvalidValue).code;
     tell_of_rows(to, extent);
     return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
         tell_of_copy(to, from, extent);

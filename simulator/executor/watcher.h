@@ -152,6 +152,8 @@ class Watcher {
     // waits for the device.
     virtual void written(uintptr_t begin, size_t bytes) = 0;
     virtual void brought(uintptr_t to, uintptr_t from, size_t bytes) = 0;
+    // Whether a copy would go past the end of the host's memory: then it is not made.
+    virtual bool passes_end(uintptr_t begin, size_t bytes, bool writes) = 0;
     virtual void synchronised() = 0;
     // It waits for a stream, or an event, alone: by their handles. The default stream is null.
     virtual void synchronised(const void* of) = 0;

@@ -219,9 +219,9 @@ HOST = """
 """
 
 
-def host_findings(how: str, **options: object) -> set[str]:
-    """What is found in HOST, each at the line that says so."""
-    path = write("host.cu", HOST)
+def host_findings(how: str, program: str = HOST, **options: object) -> set[str]:
+    """What is found in a program, each at the line that says so."""
+    path = write("host.cu", program)
     report = check_program([path], arguments=[how], traffic=False, **options)
     lines = Path(path).read_text().splitlines()
     titles = {
@@ -253,3 +253,62 @@ def test_what_the_host_does_wrong_is_found(in_scratch, how, kinds):
 
 def test_a_program_that_does_not_end_is_told_of(in_scratch):
     assert host_findings("a slow host", seconds=0.2) == {"note: timeout"}
+
+
+HOST_MEMORY = """
+    #include <cstdio>
+    #include <cstring>
+    #include <numeric>
+    #include <string>
+    #include <vector>
+    __global__ void fill(double* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = i;
+    }
+    int main(int argc, char** argv) {
+        const auto is = [&](const char* name) { return !strcmp(argv[1], name); };
+        const int n = 1000, bytes = n * sizeof(double);
+        std::vector<double> back(n), small(n - 1), kept;
+        kept.reserve(n);
+        double *y, sum = 0, *of_new = new double[n];
+        cudaMalloc(&y, bytes);
+        fill<<<4, 256>>>(y, n);
+        cudaMemcpy(back.data(), y, bytes, cudaMemcpyDeviceToHost);
+        cudaMemcpy(of_new + 1, back.data(), bytes - sizeof(double), cudaMemcpyHostToHost);
+        if (is("a copy to the host"))
+            cudaMemcpy(small.data(), y, bytes, cudaMemcpyDeviceToHost);  // BUG host overrun
+        if (is("a copy from the host"))
+            cudaMemcpy(y, small.data(), bytes, cudaMemcpyHostToDevice);  // BUG host overrun
+        if (is("a copy to the middle"))
+            cudaMemcpy(of_new + 2, y, bytes, cudaMemcpyDefault);  // BUG host overrun
+        if (is("accumulate"))
+            sum += std::accumulate(y, y + n, 0.0);  // BUG host access
+        if (is("an index"))
+            for (int i = 0; i <= n; i++)
+                sum += back[i];  // BUG host crash
+        if (is("a reserved vector"))
+            kept[0] = 1;  // BUG host crash
+        sum += std::accumulate(back.begin(), back.end(), 0.0);
+        std::string word(7, 'x');
+        for (int i = 0; i < 100; i++) word += std::to_string(i);
+        cudaMemcpy(y, word.data(), word.size(), cudaMemcpyHostToDevice);
+        printf("%g %g %zu\\n", sum, of_new[1], small.size());
+        delete[] of_new;
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "kinds"),
+    [
+        ("a copy to the host", {"host overrun"}),
+        ("a copy from the host", {"host overrun"}),
+        ("a copy to the middle", {"host overrun"}),
+        ("accumulate", {"host access"}),
+        ("an index", {"host crash"}),
+        ("a reserved vector", {"host crash"}),
+        ("right", set()),
+    ],
+)
+def test_the_hosts_own_memory_is_kept_within_its_bounds(in_scratch, how, kinds):
+    assert host_findings(how, HOST_MEMORY) == kinds
