@@ -249,3 +249,30 @@ def test_ptxas_agrees_on_what_an_architecture_has(tmp_path, name):
         if (done.returncode != 0) != bool(lacks):
             wrong[mnemonic] = done.stderr or lacks
     assert not wrong
+
+
+def test_pairs_of_floats_and_strict_warnings_as_of_public_kernels(tmp_path, monkeypatch):
+    """DeepGEMM's kernels for sm_100a have both."""
+    path = tmp_path / "pairs.cu"
+    path.write_text(
+        '#pragma GCC diagnostic error "-Wmissing-field-initializers"\n'
+        "__global__ void pairs(float2* y, const float2* x) {\n"
+        "    y[0] = __fadd2_rn(x[0], x[1]);\n"
+        "    y[1] = __fmul2_rn(x[0], x[1]);\n"
+        "    y[2] = __ffma2_rn(x[0], x[1], x[2]);\n}\n"
+        "__global__ void product(unsigned d, unsigned long long a, unsigned i) {\n"
+        '    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0;"\n'
+        '                 " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %1, %2, p; }"\n'
+        '                 :: "r"(d), "l"(a), "r"(i));\n}\n'
+        'extern "C" void run(float* y, const float* x) {\n'
+        "    pairs<<<1, 1>>>((float2*)y, (const float2*)x);\n"
+        "    if (!x) product<<<1, 1>>>(0, 0, 0);\n}\n"
+    )
+    x, y = torch.tensor([1 + 2**-23, 2.0, 1 - 2**-23, 3, -1, 5]), torch.zeros(6)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
+    jitload.load(path, name="test_pairs", target="cpu").run(y, x)
+    a, b, c = x.double().view(3, 2)
+    assert torch.equal(y, torch.cat([a + b, a * b, a * b + c]).float())
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    with pytest.raises(RuntimeError, match="__fadd2_rn"):
+        jitload.load(path, name="test_pairs_of_hopper", target="cpu")

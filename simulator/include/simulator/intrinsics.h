@@ -173,6 +173,17 @@ SIMULATOR_ROUNDED(__ddiv_rn, double, /)
 SIMULATOR_FUNCTION float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 SIMULATOR_FUNCTION float __fmaf_ieee_rn(float a, float b, float c) { return fmaf(a, b, c); }
 SIMULATOR_FUNCTION double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+#if SIMULATOR_ARCHITECTURE >= 1000
+SIMULATOR_FUNCTION float2 __fadd2_rn(float2 a, float2 b) {
+    return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y)};
+}
+SIMULATOR_FUNCTION float2 __fmul2_rn(float2 a, float2 b) {
+    return {__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y)};
+}
+SIMULATOR_FUNCTION float2 __ffma2_rn(float2 a, float2 b, float2 c) {
+    return {__fmaf_rn(a.x, b.x, c.x), __fmaf_rn(a.y, b.y, c.y)};
+}
+#endif
 SIMULATOR_FUNCTION float __frcp_rn(float x) { return 1 / x; }
 SIMULATOR_FUNCTION double __drcp_rn(double x) { return 1 / x; }
 SIMULATOR_FUNCTION float __fsqrt_rn(float x) { return sqrtf(x); }

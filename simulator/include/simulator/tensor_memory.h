@@ -71,9 +71,10 @@ struct TensorOperation {
     // A copy: so many lanes of so many bytes, and for each quarter of the memory the first of them.
     uint8_t lanes, bytes, quarters[4];
     Unpacking unpacking;
-    const char* file;
-    int line;
-    uint32_t architecture;  // __CUDA_ARCH__ of who asks
+    // Set where it is asked for. A program may make members without a value an error.
+    const char* file = "";
+    int line = 0;
+    uint32_t architecture = 0;  // __CUDA_ARCH__ of who asks
 };
 inline const char* name_of(const TensorOperation& operation) {
     constexpr const char* names[] = {"tcgen05.mma", "tcgen05.cp", "tcgen05.shift"};
