@@ -25,7 +25,7 @@ from jitloader.cache import Cache
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "notebooks/00_start.ipynb"
 SECONDS = 1000  # Playwright counts in milliseconds
-expect.set_options(timeout=60 * SECONDS)
+expect.set_options(timeout=180 * SECONDS)
 
 pytestmark = [
     pytest.mark.browser,
@@ -46,7 +46,7 @@ def project(tmp_path, published) -> Path:
 
 def wait_for(port: int, server: subprocess.Popen, log: Path) -> None:
     """Return once the server answers at `port`."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while server.poll() is None and time.monotonic() < deadline:
         with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
             return
