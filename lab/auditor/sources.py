@@ -284,15 +284,15 @@ def overflow(subject: Subject) -> str:
             if not _AUTO.match(found[0]):
                 raise Found(
                     f"numel() in 32 bits: {' '.join(found[0].split())}; it is negative or cut off"
-                    " from 2^31 elements on",
+                    f" from {_most(found[0])} elements on",
                     line=f"{name}:{_line(text, found.start())}",
                     note=True,
                 )
         for found in _INDEX.finditer(text):
             if not _WIDE.search(found[0]):
                 raise Found(
-                    f"an index in 32 bits: {' '.join(found[0].split())}; it overflows from 2^31"
-                    " threads on",
+                    f"an index in 32 bits: {' '.join(found[0].split())}; it overflows from"
+                    f" {_most(found[0])} threads on",
                     line=f"{name}:{_line(text, found.start())}",
                     note=True,
                 )
@@ -304,6 +304,11 @@ def overflow(subject: Subject) -> str:
                 note=True,
             )
     return ""
+
+
+def _most(declared: str) -> str:
+    """How many a variable of 32 bits holds, by its declaration."""
+    return "2^32" if declared.startswith(("unsigned", "uint32_t")) else "2^31"
 
 
 def kept(subject: Subject) -> str:

@@ -603,6 +603,19 @@ def test_floats_of_four_bits_are_taken():
     assert report.row("error").verdict == FAIL
 
 
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [("uint32_t i", "2^32 threads"), ("int i", "2^31 threads"), ("unsigned i", "2^32 threads")],
+)
+def test_an_unsigned_index_holds_twice_as_many(tmp_path, declared, told):
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        f"__global__ void k() {{ {declared} = threadIdx.x + blockIdx.x * blockDim.x; }}"
+    )
+    options = {"only": ["2^31 elements"], "sources": [path]}
+    assert told in accusations(torch.relu, X, **options)[0]
+
+
 HEADER = """\
 template <class T>
 void launch_twice(const T* x, T* y, int64_t n, cudaStream_t stream, Counters counters = {}) {
