@@ -4,6 +4,7 @@
 // checker/recorder.h says what it sees of them, through executor/watcher.h.
 #define SIMULATOR_CHECKER
 
+#include "checker/accesses.h"
 #include "checker/bounds.h"
 #include "checker/copies.h"
 #include "checker/copy_conflicts.h"
@@ -11,6 +12,7 @@
 #include "checker/hooks.h"
 #include "checker/host.h"
 #include "checker/inspection.h"
+#include "checker/lock_faults.h"
 #include "checker/mbarriers.h"
 #include "checker/products.h"
 #include "checker/proxies.h"

@@ -26,6 +26,7 @@
 #include "executor/launches.h"
 #include "executor/named_barriers.h"
 #include "executor/parking.h"
+#include "executor/pool_launches.h"
 #include "executor/pools.h"
 #include "executor/process_ends.h"
 #include "executor/streams.h"

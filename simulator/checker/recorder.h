@@ -19,6 +19,7 @@
 #include "findings.h"
 #include "happens_before.h"
 #include "library_memory.h"
+#include "records.h"
 #include "reuse.h"
 #include "sampling.h"
 #include "streams.h"
@@ -31,37 +32,6 @@ namespace {
 
 struct WrongIndex;
 struct WrongPointer;
-
-struct LaunchRecord {
-    std::string name, file;
-    int line;
-    dim3 grid, block;
-    size_t shared;
-    uint64_t blocks, recorded;
-    uint32_t first;      // serial number of its block (0, 0, 0)
-    uint64_t ended = 0;  // blocks
-    // Of the blocks that were recorded: barriers, shuffles of warps, and tensor cores' operations.
-    uint64_t barriers = 0, shuffles = 0;
-    std::map<std::string, uint64_t> products = {};
-    std::string full_name = {};              // with its template arguments, where they are known
-    std::map<uintptr_t, uint64_t> ran = {};  // of Stretches
-};
-
-// Where threads of a block stood when the time for the check was over.
-struct BlockStood {
-    uint3 block;
-    std::vector<Standing> threads;
-};
-
-// A variable of a library: a shared array, by its offset in the library's thread-local memory, or
-// one of the device. `owner`: the function that declares it, if one does; `is_kernels`: whether
-// that is a kernel. `name` is empty for a variable of the simulator's.
-struct Variable {
-    std::string library;
-    size_t offset, bytes;
-    bool is_shared, is_kernels;
-    std::string owner, name;
-};
 
 class Recorder final : public Watcher {
   public:
@@ -154,12 +124,7 @@ class Recorder final : public Watcher {
         size_t made, over;
     };
     std::vector<HostWait> host_waits;
-    void note_host_wait() {
-        host.waited = order.now;
-        size_t over = launches.size();
-        for (const Streams::Work& it : streams.works) over = std::min(over, it.launch);
-        host_waits.push_back({launches.size(), over});
-    }
+    void note_host_wait();
     void refused(const Launch& launch, const Error& error) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
@@ -180,104 +145,31 @@ class Recorder final : public Watcher {
     // ---- from the hooks
 
     template <Kind kind>
-    SIMULATOR_INLINE void access(uintptr_t address, unsigned size, uintptr_t pc) {
-        if (mode == Mode::Off)
-            return host.may_watch(address) ? host_access(address, size, kind, pc) : void();
-        const Slot& slot = table[pc % slots];  // where it nearly always is
-        if (slot.pc != pc || !slot.takes(address, size))
-            return access_elsewhere<kind>(address, size, pc);
-        access_at<kind>(slot, address, size);
-    }
+    SIMULATOR_INLINE void access(uintptr_t address, unsigned size, uintptr_t pc);
     template <Kind kind>
-    SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size) {
-        if (undefined.is_too_long()) give_up_repeating(sites[slot.id], address, size);
-        if (mode == Mode::Bounds)
-            return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
-        access_in_trace<kind>(slot, address, size);
-    }
+    SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size);
     // Not inlined, so that blocks that are only kept within bounds pay for no registers of this.
     template <Kind kind>
-    [[gnu::noinline]] void access_in_trace(const Slot& slot, uintptr_t address, unsigned size) {
-        if (slot.is_private) {
-            if (asynchronous.watches_registers && !undefined.is_filling)
-                asynchronous.look_at_register(address, size, kind, sites[slot.id]);
-            return;
-        }
-        if (asynchronous.is_watching) asynchronous.look(address, size, kind, sites[slot.id]);
-        const Access access(address, size, slot.id);
-        if (is_atomic(kind)) last_address = 0;
-        if (is_strong(kind)) sites[slot.id].scope = next_scope;
-        if (!only_reads(kind)) note_value();
-        const Access* const added = trace->add(block->rank, access);
-        if (kind == Kind::Swap) last_swap = slot.id;
-        if (!added)
-            inspect_at_once(access);
-        else if (kind == Kind::Write || kind == Kind::VolatileWrite)
-            last_write = {added, address, size};
-        else if (kind == Kind::VolatileRead && spins[block->rank].what == access.bits &&
-                 spins[block->rank].is_waiting())
-            wait(slot.id);  // as before other blocks had their turn
-    }
+    [[gnu::noinline]] void access_in_trace(const Slot& slot, uintptr_t address, unsigned size);
 
     // Of several bytes that are no single access: the largest that certainly make it up.
     template <Kind kind>
-    void access_range(uintptr_t address, size_t bytes, uintptr_t pc) {
-        const size_t piece = std::min<size_t>(
-            {bytes & -bytes, address & -address,
-             bytes > 16   ? 16u
-             : bytes == 8 ? 4u
-                          : 8u});
-        for (size_t i = 0; i < bytes; i += piece) access<kind>(address + i, piece, pc);
-    }
+    void access_range(uintptr_t address, size_t bytes, uintptr_t pc);
 
     // The running thread has made an atomic access that left memory as it was.
     void changed_nothing(uintptr_t address, unsigned size, uintptr_t pc);
     // And here it reads what atomics change, of which there is no more to know.
-    void loaded(uintptr_t address, uintptr_t pc) {
-        if (mode == Mode::Off) return;
-        if (address != last_address)
-            last_address = address, repeats = 0;
-        else if (++repeats > waits_after)
-            wait_for_load(pc);
-    }
+    void loaded(uintptr_t address, uintptr_t pc);
 
     // The thread's last access was a strong one: it takes what others have given away there, and
     // gives away itself.
     void synchronise(uintptr_t address, unsigned size, bool takes, bool gives,
-                     const Change& change = {}) {
-        const Scope scope = std::exchange(next_scope, Scope::Device);
-        const bool acquires = std::exchange(next_acquires, false);
-        changes_made += change.how == Change::None ? gives : change.is_one();
-        if (mode != Mode::Full) return;
-        settle_store();
-        for (unsigned i = 0; i < size; i += 4) {
-            if (order.is_synchronising(address + i, block->rank))
-                hand_over(address + i, takes, gives, scope, i ? Change() : change, acquires);
-            else if (!i)
-                order.follow_lock(address, block->rank, scope, change, acquires), note_section();
-        }
-    }
+                     const Change& change = {});
 
-    void fence() {
-        const Scope scope = std::exchange(next_scope, Scope::Device);
-        if (mode != Mode::Full) return;
-        settle_store();
-        inspect_rest(block->rank, 0);
-        order.fence(block->rank, scope);
-        fences.own[block->rank] = true;
-        if (scope != Scope::Block) fences.for_all[block->rank] = true;
-    }
+    void fence();
     // A volatile store: after a fence, perhaps in a loop of such, it tells others something. It may
     // also give back a lock, which shows when it has been made.
-    void note_store(uintptr_t address, unsigned size, uintptr_t pc) {
-        const unsigned rank = block ? block->rank : 0;
-        if (mode != Mode::Full || !(fences.own[rank] || fences.for_all[rank])) return;
-        const Slot& slot = slot_of(pc);
-        if (slot.pc != pc) return;
-        sites[slot.id].tells |= fences.own[rank];
-        sites[slot.id].tells_blocks |= fences.for_all[rank];
-        last_store = {address, size, rank, slot.id};
-    }
+    void note_store(uintptr_t address, unsigned size, uintptr_t pc);
     // The value of the last atomicExch is used.
     void used_old_value() {
         if (mode == Mode::Full) sites[last_swap].uses_old = true;
@@ -299,24 +191,8 @@ class Recorder final : public Watcher {
 
     // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
     // only its bounds are looked at.
-    void* took(void* memory, size_t bytes) {
-        if (!memory || !is_on()) return memory;
-        if (mode == Mode::Off) {
-            std::lock_guard<std::mutex> lock(host_mutex);
-            of_host[reinterpret_cast<uintptr_t>(memory)] = bytes;
-            return memory;
-        }
-        uses_heap = true;
-        heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
-        return memory;
-    }
-    void gave_back(void* memory) {
-        if (mode == Mode::Off && is_on()) {
-            std::lock_guard<std::mutex> lock(host_mutex);
-            of_host.erase(reinterpret_cast<uintptr_t>(memory));
-        }
-        if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
-    }
+    void* took(void* memory, size_t bytes);
+    void gave_back(void* memory);
 
     // The running thread begins a stretch of its code.
     void ran(uintptr_t at) {
@@ -460,15 +336,7 @@ class Recorder final : public Watcher {
     uintptr_t written_to[most_sites] = {};
     void note_ends(unsigned site);
     template <Kind kind>
-    SIMULATOR_INLINE void note_in_bounds(uintptr_t address, unsigned size, const Slot& slot) {
-        if (kind != Kind::Read) written_to[slot.id] = std::max(written_to[slot.id], address + size);
-        if (address != last_address) {
-            last_address = address;
-            repeats = 0;
-        } else if (++repeats > waits_after) {
-            wait(slot.id);
-        }
-    }
+    SIMULATOR_INLINE void note_in_bounds(uintptr_t address, unsigned size, const Slot& slot);
     [[gnu::noinline]] void give_up_repeating(const Site& site, uintptr_t address, unsigned size);
     void wait(unsigned site);
     void wait_for_load(uintptr_t pc);
@@ -480,25 +348,9 @@ class Recorder final : public Watcher {
         uintptr_t address;
         unsigned size;
     } last_write;
-    SIMULATOR_INLINE void note_value() {
-        if (!last_write.access) return;
-        trace->value_of(last_write.access) = digest(last_write.address, last_write.size);
-        last_write.access = nullptr;
-    }
+    SIMULATOR_INLINE void note_value();
     // A number from 1 to 127.
-    SIMULATOR_INLINE static unsigned digest(uintptr_t address, unsigned size) {
-        const auto at = [&](auto type) { return *reinterpret_cast<decltype(type)*>(address); };
-        uint64_t value = size == 1   ? at(uint8_t())
-                         : size == 2 ? at(uint16_t())
-                         : size == 4 ? at(uint32_t())
-                                     : at(uint64_t());
-        if (size == 16) {
-            address += 8;
-            value = value * 31 + at(uint64_t());
-        }
-        const unsigned few = (value * 0x9E3779B97F4A7C15) >> 57;
-        return few ? few : 1;
-    }
+    SIMULATOR_INLINE static unsigned digest(uintptr_t address, unsigned size);
 
     // The site's slot, or an empty one.
     SIMULATOR_INLINE Slot& slot_of(uintptr_t pc) {
@@ -507,17 +359,7 @@ class Recorder final : public Watcher {
         return table[i];
     }
     template <Kind kind>
-    [[gnu::noinline]] void access_elsewhere(uintptr_t address, unsigned size, uintptr_t pc) {
-        if (const Slot& slot = slot_of(pc); slot.pc == pc && slot.takes(address, size))
-            return access_at<kind>(slot, address, size);
-        if (!look(pc, address, size, kind)) return;
-        if (!(address & (size - 1))) return access_at<kind>(slot_of(pc), address, size);
-        // A structure of 16 bytes whose type wants only 8 of alignment comes as one access.
-        if (size != 16 || address & 7 || address - misaligned_pointer < pointed_to)
-            return misaligned(pc, address, size);
-        access<kind>(address, 8, pc);
-        access<kind>(address + 8, 8, pc);
-    }
+    [[gnu::noinline]] void access_elsewhere(uintptr_t address, unsigned size, uintptr_t pc);
     static constexpr uintptr_t pointed_to = 1 << 12;  // bytes of what a pointer points to
     bool look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind);
     void hand_over(uintptr_t address, bool takes, bool gives, Scope scope, const Change& change,
