@@ -90,7 +90,7 @@ Tensor infer(Tensor q, Tensor k, Tensor v, int64_t left, int64_t right, double s
     return run_forward(q, k, v, nullptr, left, right, scale, version);
 }
 
-// Besides y what backward needs: stats [..., 2] for q [..., cols].
+// Returns y and, for backward, stats [..., 2] for q [..., cols].
 std::tuple<Tensor, Tensor> forward(Tensor q, Tensor k, Tensor v, int64_t left, int64_t right,
                                    double scale, int64_t version) {
     check_inputs(q, k, v);

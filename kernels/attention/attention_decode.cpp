@@ -60,8 +60,8 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // ---- tensors as the kernels take them
 
-// Of a tensor with four dimensions, given which of them are the heads and the rows. Packs t where
-// neighbours in a row are not side by side.
+// The strides of t, which has four dimensions. head, row: the dimensions of the heads and the rows.
+// Packs t if the elements of a row are not contiguous.
 Strides strides_of(Tensor& t, int64_t head, int64_t row) {
     if (t.size(3) > 1 && t.stride(3) != 1) t = packed(t);
     const auto of = [&](int64_t dim) { return t.size(dim) > 1 ? t.stride(dim) : 0; };

@@ -168,7 +168,7 @@ cudaError_t attention_backward(const Call& a, const T* g, const T* q, const T* k
     return cudaGetLastError();
 }
 
-// Of all types, for this kind of call.
+// Instantiates the launchers for a type and a kind of call.
 #define INSTANTIATE_ATTENTION(T, Call)                                                          \
     template decltype(attention_forward_scratch<T, Call>) attention_forward_scratch<T, Call>;   \
     template decltype(attention_forward<T, Call>) attention_forward<T, Call>;                   \

@@ -4,11 +4,11 @@
 #include "attention_call.cuh"
 #include "softmax.cuh"
 
-// ---- naive: the formula, in three kernels: scores, what their softmax needs, and y. The first and
-// the last have a block for each 32 x 32 numbers, and fetch their factors to shared memory in tiles
-// of that size; of a block's numbers a thread has four rows, in two columns.
-// Flaw: the scores go to memory, and come back twice. So many rows are taken at a time that these
-// need no more than kScratch numbers, but that bounds the memory, not the traffic.
+// ---- naive: the formula, in three kernels: the scores, the softmax statistics, and y. The first
+// and the last kernel have a block for each tile of 32 x 32 results, and load their operands to
+// shared memory in tiles of that size. A thread computes four rows of two columns. Flaw: the scores
+// are written to memory and read twice. A launch takes only as many rows as keep the scores below
+// kScratch numbers, but that bounds the memory, not the traffic.
 
 constexpr int64_t kScratch = int64_t(1) << 26;  // of a launch, unless the least one needs more
 constexpr int kTile = 32, kTileThreads = 128, kShort = 8;
@@ -200,8 +200,9 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
 // to what another one writes: the bits are the same on every run. The price is that the scores are
 // computed twice.
 //
-// dp - delta is here the sum of g * (v - y). The rounding of y shows in dq where the rows of k are
-// alike, for the ds of a row should add up to 0: what they do add up to is taken off again.
+// Here dp - delta is the sum of g * (v - y). The ds of a row should add up to 0. Where the rows of
+// k are alike, their actual sum, which comes from the rounding of y, shows in dq, so it is
+// subtracted.
 
 // Numbers of scratch memory for a slice of k and v: p and ds, [rows, keys], of either kind. Rows
 // are those of all that share it.
@@ -257,8 +258,8 @@ class TileSlopes {
     }
 };
 
-// Of the slices of k and v from `first` on. deep: keys of 32 rows, or rows of 32 keys, that find
-// room in shared memory together, a multiple of 32.
+// Takes the slices of k and v from `first` on. deep: how many keys of 32 rows, or rows of 32 keys,
+// fit into shared memory together, a multiple of 32.
 template <class T, class Call>
 __global__ __launch_bounds__(kTileThreads) void backward_naive(
     Call whole, const T* g, const T* q, const T* k, const T* v, const T* y, const Acc<T>* stats,

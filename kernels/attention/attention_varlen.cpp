@@ -60,7 +60,7 @@ struct Options {
 
 // ---- tensors as the kernels take them
 
-// Of t [tokens, heads, cols]. Packs t where neighbours in a row are not side by side.
+// The strides of t [tokens, heads, cols]. Packs t if the elements of a row are not contiguous.
 Strides strides_of(Tensor& t) {
     if (t.size(2) > 1 && t.stride(2) != 1) t = packed(t);
     const int64_t head = t.size(1) > 1 ? t.stride(1) : t.size(2);
@@ -133,7 +133,7 @@ Tensor infer(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlen
     return run_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, nullptr, options);
 }
 
-// Besides y what backward needs: stats [tokens, heads, 2].
+// Returns y and, for backward, stats [tokens, heads, 2].
 std::tuple<Tensor, Tensor> forward(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q,
                                    Tensor cu_seqlens_k, int64_t max_seqlen_q, int64_t max_seqlen_k,
                                    int64_t left, int64_t right, double scale, int64_t version) {

@@ -39,7 +39,7 @@ std::tuple<Tensor, Tensor> forward(Tensor x, std::optional<Tensor> scale, int64_
     const Rows of_x(x);
     for_quantizable_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        // Of a scale that is given, the kernels only read.
+        // The kernels only read a scale that is given.
         float* const at = scale ? const_cast<float*>(in<float>(*scale)) : out<float>(scales);
         check_launch(quantize<T>(
             in<T>(x), out<Float8>(q), at, of_x.rows, of_x.cols, scaling, version, device.stream));

@@ -38,7 +38,7 @@ inline void check_tensor_scale(const Tensor& scale, const char* name, const Tens
         fail(name, " has shape ", shape_name(scale), "; wanted is (), one number for the tensor");
 }
 
-// Of cols columns.
+// The scales of a matrix with cols columns.
 inline BlockScales block_scales(int64_t rows, int64_t cols, const BlockFormat& format) {
     return {rows, cols / format.block};
 }

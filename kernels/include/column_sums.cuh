@@ -6,8 +6,8 @@
 
 // ---- within a block, in shared memory
 
-// Of each of `sums`, [rows, cols], the first row becomes the sum of all, for the threads of the
-// block, of which every one calls. Each column is added up in a fixed order.
+// Replaces the first row of each of `sums`, [rows, cols] in shared memory, by the sum of all rows.
+// All threads of the block call this. Each column is added up in a fixed order.
 template <class... A>
 __device__ void add_rows_together(int rows, int cols, A*... sums) {
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
@@ -27,7 +27,7 @@ struct PartialSums {
 
     // begin: of the block's row of partial sums.
     __device__ void store(int64_t begin, int64_t c, Acc<T> sum) const { partial[begin + c] = sum; }
-    // Of N neighbours. kAligned: they begin on a boundary.
+    // Stores N neighbours. kAligned: they begin on a boundary.
     template <bool kAligned, int N>
     __device__ void store(int64_t begin, int64_t c, const Acc<T> (&sums)[N]) const {
         if constexpr (kAligned) {

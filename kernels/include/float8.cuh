@@ -14,8 +14,8 @@ __device__ inline float to_float(Float8 x) {
     return __uint_as_float(sign | size << 20) * 0x1p120f;
 }
 
-// To nearest, ties to even; beyond 448 it is 448, of the same sign. PyTorch's .to(float8_e4m3fn)
-// of x.clamp(-448, 448). For GPUs that have no instruction for it, which is all before 8.9.
+// Rounds to nearest, ties to even, and saturates at 448 and -448, as PyTorch's
+// x.clamp(-448, 448).to(float8_e4m3fn). For GPUs before 8.9, which have no instruction for it.
 __device__ inline Float8 to_float8_by_hand(float x) {
     const float size = fabsf(x);
     const uint32_t sign = __float_as_uint(x) >> 24 & 0x80;
@@ -105,8 +105,8 @@ struct Largest {
         }
         return all;
     }
-    // By which numbers of this size are divided: the largest becomes 448. Numbers that are all
-    // nearly 0 are left so small that no quotient overflows.
+    // The divisor for numbers of this size: the largest quotient is 448. It has a lower bound, so
+    // that no quotient overflows where all numbers are nearly 0.
     __device__ float scale() const {
         constexpr float inverse = 1 / 448.f;
         float largest = __uint_as_float(bits);

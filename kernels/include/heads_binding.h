@@ -9,7 +9,7 @@ inline int64_t from_end(const Tensor& t, int64_t n) {
     return n <= t.dim() ? t.size(t.dim() - n) : 1;
 }
 
-// From one batch of t [..., heads, rows, cols] to the next; nothing, if no one stride does that.
+// The stride from one batch of t [..., heads, rows, cols] to the next, if there is a single one.
 inline std::optional<int64_t> batch_stride(const Tensor& t) {
     int64_t stride = from_end(t, 3) * from_end(t, 2) * from_end(t, 1), batches = 1;
     for (int64_t i = t.dim() - 4; i >= 0; --i) {
@@ -21,7 +21,7 @@ inline std::optional<int64_t> batch_stride(const Tensor& t) {
     return stride;
 }
 
-// Of t as it is, if neighbours in a row lie side by side and batches have one stride; else packed.
+// The strides of t. Packs t if a row is not contiguous or batches have no single stride.
 inline Strides strides_of(Tensor& t) {
     std::optional<int64_t> batch = batch_stride(t);
     if (!batch || (t.size(-1) > 1 && t.stride(t.dim() - 1) != 1)) {

@@ -84,9 +84,9 @@ inline unsigned rows_of_a_block(int64_t rows, unsigned most, int processors = mu
     return most;
 }
 
-// In registers, or in `bytes` of shared memory for each thread. vectors: of a thread;
-// narrow_vectors if a warp can so hold the row. most: blocks that a row may have. Of a row that has
-// more than a warp, no more warps than there is work for.
+// The launch of a forward kernel that keeps rows in registers, or in `bytes` of shared memory per
+// thread. vectors: of a thread; narrow_vectors if one warp can hold the row with them. most: the
+// most blocks of a row. A row of several warps has no more warps than there is work for.
 template <class T, int lines, class... P>
 RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), int64_t rows,
                          int64_t cols, int vectors, int narrow_vectors, int bytes, int most) {

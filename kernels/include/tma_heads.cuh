@@ -15,7 +15,7 @@ __device__ inline void tma_load(void* to, const CUtensorMap& map, int column, in
         : "memory");
 }
 
-// To the same place, as tma_store does (tma.cuh).
+// Stores to such a place. tma_store in tma.cuh is the same for three dimensions.
 __device__ inline void tma_store(const CUtensorMap& map, const void* from, int column, int row,
                                  int head, int batch) {
     asm volatile(

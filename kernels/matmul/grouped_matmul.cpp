@@ -103,7 +103,7 @@ Tensor infer(Tensor x, Tensor w, Tensor offsets, int64_t act, int64_t version) {
     return run_forward(x, w, offsets, act, version, nullptr);
 }
 
-// Besides y: z [rows, wide] for backward; with act none it has no elements.
+// Returns y and, for backward, z [rows, wide], which is empty if act is none.
 std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, Tensor offsets, int64_t act,
                                    int64_t version) {
     Tensor z;

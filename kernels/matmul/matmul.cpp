@@ -118,7 +118,7 @@ struct Matrices {
     bool find_strides() {
         const std::optional<int64_t> stride = flat_stride(t, t.dim() - (one ? 1 : 2));
         if (!stride) return false;
-        // Of one row or column the stride says nothing.
+        // The stride of a single row or column means nothing.
         col_stride = cols == 1 ? 1 : t.stride(-1);
         row_stride = one ? *stride : t.stride(-2);
         if (rows == 1) row_stride = (cols + 15) / 16 * 16;
@@ -233,7 +233,7 @@ Tensor infer(Tensor x, Tensor w, std::optional<Tensor> bias, std::optional<Tenso
     return run_forward(x, w, bias, residual, scale, act, tf32, version, nullptr);
 }
 
-// Besides y: z [..., wide] for backward; with act none it has no elements.
+// Returns y and, for backward, z [..., wide], which is empty if act is none.
 std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bias,
                                    std::optional<Tensor> residual, double scale, int64_t act,
                                    bool tf32, int64_t version) {
@@ -244,7 +244,7 @@ std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bia
 
 // ---- backward
 
-// Of z [..., wide], from that of act(z) [..., units].
+// The gradient of z [..., wide] from that of act(z) [..., units].
 Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
     grad = packed(grad);
     z = packed(z);

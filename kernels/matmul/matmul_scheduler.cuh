@@ -27,7 +27,7 @@ struct TileAt {
         : matrix(int(place.matrix)), row(int(place.row)), column(int(place.column)) {}
 };
 
-constexpr int kGroupRows = 16;  // tiles of a column that are taken before those of the next column
+constexpr int kGroupRows = 16;  // tiles of a column before the scheduler goes to the next column
 
 // How far parts of tiles at the edge of y move inside: multiples of so many rows and units.
 struct Granules {
@@ -38,7 +38,7 @@ struct Granules {
 // other. Tiles are grouped by rows for L2 reuse.
 struct TileScheduler {
     int batch, pairs, columns, pair;
-    int group_rows;  // pairs of a column that are taken before those of the next column
+    int group_rows;  // pairs of a column before the scheduler goes to the next column
     Granules granules;
 
     TileScheduler(const TileGrid& grid, int pair, int group_rows, Granules granules = {})

@@ -42,7 +42,8 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool f
                                                      p.units, wide, kWarpRows)));
 }
 
-// Not where y or z would be added to or stored in other boxes, nor for floats (matmul_tf32.cuh).
+// Tiles do not move where y is added to, where z is stored in boxes of its own, or for floats
+// (matmul_tf32.cuh).
 template <class T>
 Granules granules_of(const Product<T>& p, bool stores) {
     if (sizeof(T) != 2 || adds_to_y(p) || p.z) return {};

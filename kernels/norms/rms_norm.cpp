@@ -71,7 +71,7 @@ std::tuple<Tensor, Tensor> forward(Tensor x, Tensor weight, double eps, int64_t 
     return {run_forward(x, nullptr, weight, nullptr, &rstd, eps, version), rstd};
 }
 
-// Of x + residual, which comes after y.
+// rms_norm of x + residual. Returns y and the sum.
 std::tuple<Tensor, Tensor> add_infer(Tensor x, Tensor weight, Tensor residual, double eps,
                                      int64_t version) {
     check_inputs(x, weight, residual);

@@ -58,7 +58,7 @@ class RowLoss {
         : ignore_index_(ignore_index), target_(ignore_index), smoothing_(smoothing) {}
 
     __device__ void fetch(const int64_t* target) {
-        // At once: nvcc would put it off until the target is needed.
+        // Volatile, because nvcc would otherwise delay the load until the target is needed.
         asm volatile("ld.global.b64 %0, [%1];" : "=l"(target_) : "l"(target));
     }
     __device__ int64_t target() const { return target_; }

@@ -59,7 +59,7 @@ struct RunningStatistics {
     A below = 0;       // the sum of x - soft.shift()
     int64_t read = 0;  // numbers
 
-    // Of x - shift for another shift.
+    // The sum of x - shift for another shift.
     __device__ A below_for(A shift) const { return below + A(read) * (soft.shift() - shift); }
 
     template <int V, int N>
@@ -172,7 +172,7 @@ __global__ void row_losses(Statistics<T> known, const int64_t* target, LossInto<
 
 // ---- backward
 
-// From the logits of a row to their gradients. arrives: the gradient that does, with the weight of
+// Computes the gradients of a row's logits. arrives: the gradient that arrives, times the weight of
 // a mean.
 template <class T>
 struct RowGradient {
@@ -219,12 +219,12 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
     }
 }
 
-// ---- both at once, where all logits of a row are there
+// ---- both directions at once, where all logits of a row are in memory
 
 #include "linear_cross_entropy_classes.cuh"
 #include "linear_cross_entropy_rows.cuh"
 
-// ---- forward alone, where no logit is wanted
+// ---- forward alone: no logit reaches memory
 
 #include "linear_cross_entropy_tiles.cuh"
 
@@ -268,7 +268,7 @@ cudaError_t linear_cross_entropy_take(
     return cudaGetLastError();
 }
 
-// Of some rows; partial is null where loss has an element for each of them.
+// The losses of some rows. partial: null if loss has an element for each row.
 template <class T>
 cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
                                         const int64_t* target, LossInto<T> loss, Acc<T>* partial,
@@ -281,7 +281,7 @@ cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below,
     return cudaGetLastError();
 }
 
-// Of all rows.
+// Reduces the losses of all rows.
 template <class T>
 cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, LossInto<T> loss, Acc<T>* weight,
                                         int64_t rows, bool mean, cudaStream_t stream) {
@@ -313,8 +313,8 @@ cudaError_t linear_cross_entropy_gradient(
     return cudaGetLastError();
 }
 
-// Of whole rows: the losses, in partial, and in place of the logits their gradients for an arriving
-// 1. Rows that no cluster can keep are read twice.
+// For whole rows: writes the losses to partial, and replaces the logits by their gradients for an
+// arriving 1. Rows that do not fit into a cluster's shared memory are read twice.
 template <class T>
 cudaError_t linear_cross_entropy_rows(
     T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
