@@ -1,8 +1,6 @@
-// Textures, sampled as CUDA documents it, and surfaces.
-//
-// A coordinate x of an axis with n texels is x * n first where coordinates are normalized. The
-// nearest texel is that of floor(x). Linear filtering takes the two around x - 0.5 of each axis,
-// and weighs them by its fraction in 1/256, as the hardware's 9-bit fixed-point numbers do.
+// Textures, sampled as CUDA documents it, and surfaces. Normalized coordinates are first multiplied
+// by the number of texels. The nearest texel is at floor(x). Linear filtering takes the two around
+// x - 0.5 on each axis and weighs them by its fraction in 1/256, as the hardware does in 9 bits.
 #pragma once
 #include <math.h>
 #include <string.h>
