@@ -46,3 +46,23 @@ def fixture(name: str, *flags: str):
         return Kernels(name, request.param, flags)
 
     return kernels
+
+
+def line_of(path: Path, code: str) -> str:
+    """`NAME:LINE` of the only line of a source that has this code."""
+    lines = [n for n, line in enumerate(path.read_text().splitlines(), 1) if code in line]
+    assert len(lines) == 1
+    return f"{path.name}:{lines[0]}"
+
+
+def message_of(function, *arguments) -> str:
+    """The message of the RuntimeError that a call raises."""
+    with pytest.raises(RuntimeError) as caught:
+        function(*arguments)
+    return str(caught.value)
+
+
+def on_simulator_alone(kernels: Kernels) -> None:
+    """Skip a test that a GPU could not end, or where it would mean nothing there."""
+    if kernels.device.type == "cuda":
+        pytest.skip("on a GPU it has no end, or ends in an error that the GPU does not tell")

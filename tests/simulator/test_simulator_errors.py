@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from jit_cases import output_of
+from simulated import line_of, message_of
 
 import jitload
 
@@ -27,19 +28,6 @@ def the_next_launch_works(kernels):
     y = torch.zeros(64, dtype=torch.int32)
     kernels.run_fill(y, 1, 1, 1, 64, 1, 1, 256)
     assert y.eq(1).all()
-
-
-def line_of(code: str) -> str:
-    """`errors.cu:LINE` of the only line that has this code."""
-    lines = [n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if code in line]
-    assert len(lines) == 1
-    return f"errors.cu:{lines[0]}"
-
-
-def message_of(function, *arguments) -> str:
-    with pytest.raises(RuntimeError) as caught:
-        function(*arguments)
-    return str(caught.value)
 
 
 def buffer(n: int = 64) -> torch.Tensor:
@@ -66,7 +54,7 @@ def test_a_launch_that_cuda_refuses(kernels, grid, block, shared):
     message = message_of(kernels.run_fill, buffer(), *grid, *block, shared)
     assert INVALID_VALUE in message
     assert "fill_dynamic" in message
-    assert line_of("fill_dynamic<<<") in message
+    assert line_of(SOURCE, "fill_dynamic<<<") in message
 
 
 def test_a_call_that_cuda_refuses_does_not_tell_of_a_launch_before(kernels):
@@ -107,7 +95,7 @@ def test_shared_memory_beyond_what_the_device_has(kernels):
 def test_a_deadlock_says_who_waits_where(kernels):
     message = message_of(kernels.run_deadlock, buffer())
     assert "kernel deadlock" in message
-    assert line_of("deadlock<<<3, 64>>>") in message
+    assert line_of(SOURCE, "deadlock<<<3, 64>>>") in message
     assert "block (" in message
     assert "64 of 64 threads" in message
     source = SOURCE.read_text().splitlines()
@@ -120,14 +108,14 @@ def test_a_deadlock_says_who_waits_where(kernels):
 
 def test_a_shuffle_that_one_lane_misses(kernels):
     message = message_of(kernels.run_missing_lane, buffer())
-    assert f"{line_of('y[threadIdx.x] = __shfl_sync')}: __shfl_sync" in message
+    assert f"{line_of(SOURCE, 'y[threadIdx.x] = __shfl_sync')}: __shfl_sync" in message
     assert "31 threads (0-8, 10-31)" in message
     assert "__syncthreads: 1 thread (9)" in message
 
 
 def test_a_mask_that_leaves_out_its_caller(kernels):
     message = message_of(kernels.run_not_in_mask, buffer())
-    assert line_of("__ballot_sync(0xff, 1)") in message
+    assert line_of(SOURCE, "__ballot_sync(0xff, 1)") in message
     assert "0x000000ff" in message
     assert "lane 8" in message
 
@@ -135,14 +123,14 @@ def test_a_mask_that_leaves_out_its_caller(kernels):
 def test_assertions(kernels):
     kernels.run_assertion(32)
     message = message_of(kernels.run_assertion, 20)
-    assert line_of("assert(threadIdx.x < limit)") in message
+    assert line_of(SOURCE, "assert(threadIdx.x < limit)") in message
     assert "thread 20" in message
     assert "threadIdx.x < limit" in message
 
 
 def test_trap(kernels):
     message = message_of(kernels.run_trap)
-    assert line_of("== 3) __trap()") in message
+    assert line_of(SOURCE, "== 3) __trap()") in message
     assert "thread 3" in message
 
 
@@ -172,9 +160,9 @@ class TestFaults:
 def test_a_wrong_format_of_printf_is_told_with_the_build_and_ends_the_kernel_alone(kernels, capfd):
     number, half, *others = kernels.notes
     assert not others
-    assert line_of('printf("%s') in number
+    assert line_of(SOURCE, 'printf("%s') in number
     assert "int" in number
-    assert line_of("float x) { printf") in half
+    assert line_of(SOURCE, "float x) { printf") in half
     assert "double" in half
     assert "illegal memory access" in message_of(kernels.run_number_as_text)
     kernels.run_prints(torch.ones(1))
@@ -189,7 +177,7 @@ def test_an_exception_in_a_kernel(kernels):
 
 def test_a_launch_from_a_kernel(kernels):
     message = message_of(kernels.run_nested, buffer())
-    assert line_of("fill<<<1, 1>>>(y)") in message
+    assert line_of(SOURCE, "fill<<<1, 1>>>(y)") in message
     assert "does not launch kernels from kernels" in message
 
 

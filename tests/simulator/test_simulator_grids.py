@@ -3,30 +3,12 @@
 from pathlib import Path
 
 import pytest
-from simulated import fixture
+from simulated import fixture, line_of, message_of, on_simulator_alone
 
 from tests.helpers.interrupts import interrupted_after
 
 SOURCE = Path(__file__).parent / "kernels" / "grids.cu"
 grids = fixture("grids")
-
-
-def line_of(code: str) -> str:
-    """`grids.cu:LINE` of the only line that has this code."""
-    lines = [n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if code in line]
-    assert len(lines) == 1
-    return f"grids.cu:{lines[0]}"
-
-
-def message_of(function, *arguments) -> str:
-    with pytest.raises(RuntimeError) as caught:
-        function(*arguments)
-    return str(caught.value)
-
-
-def on_simulator_alone(grids):
-    if grids.device.type == "cuda":
-        pytest.skip("ends in an error that a GPU does not tell, or in no end")
 
 
 @pytest.mark.parametrize(("blocks", "threads"), [(1, 32), (2, 33), (8, 128), (12, 64)])
@@ -78,7 +60,7 @@ def test_only_as_many_blocks_as_run_at_once(grids):
 def test_a_barrier_of_a_grid_that_was_not_launched_for_it(grids):
     on_simulator_alone(grids)
     message = message_of(grids.plain, grids.zeros(1))
-    assert line_of("// plain") in message
+    assert line_of(SOURCE, "// plain") in message
     assert "cudaLaunchCooperativeKernel" in message
 
 
@@ -88,7 +70,7 @@ def test_a_block_that_has_returned_is_told(grids, who):
     message = message_of(grids.returns, grids.zeros(4), who, 4)
     assert "kernel returns" in message
     assert "3 of 4 blocks wait" in message
-    assert f"{line_of('for those that returned')}: grid_group::sync: 3 blocks" in message
+    assert f"{line_of(SOURCE, 'for those that returned')}: grid_group::sync: 3 blocks" in message
     assert f"returned: 1 block (({who}, 0, 0))" in message
     grids.split(grids.zeros(256), 4, 64)
 
@@ -120,13 +102,15 @@ def test_a_warp_that_has_returned_never_comes_to_its_tile(grids):
     on_simulator_alone(grids)
     message = message_of(grids.leaves_a_tile, grids.zeros(128), 1)
     assert "32 of 128 threads wait" in message
-    assert f"{line_of('// two warps')}: thread_block_tile::sync: 32 threads (0-31)" in message
+    assert (
+        f"{line_of(SOURCE, '// two warps')}: thread_block_tile::sync: 32 threads (0-31)" in message
+    )
 
 
 def test_tiles_of_three_threads(grids):
     on_simulator_alone(grids)
     message = message_of(grids.thirds, grids.zeros(1))
-    assert f"{line_of('// of three')}: thread 0: tiled_partition" in message
+    assert f"{line_of(SOURCE, '// of three')}: thread 0: tiled_partition" in message
     assert "1, 2, 4, 8, 16 or 32" in message
 
 
@@ -136,5 +120,5 @@ def test_what_is_not_copied_asynchronously(grids, at, size, word):
     y = grids.zeros(8)
     grids.copies(y, 1, 4)
     message = message_of(grids.copies, y, at, size)
-    assert f"{line_of('// wherever')}: thread 0: __pipeline_memcpy_async" in message
+    assert f"{line_of(SOURCE, '// wherever')}: thread 0: __pipeline_memcpy_async" in message
     assert word in message
