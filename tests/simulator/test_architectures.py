@@ -252,14 +252,16 @@ def test_ptxas_agrees_on_what_an_architecture_has(tmp_path, name):
 
 
 def test_pairs_of_floats_and_strict_warnings_as_of_public_kernels(tmp_path, monkeypatch):
-    """DeepGEMM's kernels for sm_100a have both."""
+    """DeepGEMM's kernels for sm_100a have both, and wait for the launch before."""
     path = tmp_path / "pairs.cu"
     path.write_text(
         '#pragma GCC diagnostic error "-Wmissing-field-initializers"\n'
         "__global__ void pairs(float2* y, const float2* x) {\n"
+        "    cudaGridDependencySynchronize();\n"
         "    y[0] = __fadd2_rn(x[0], x[1]);\n"
         "    y[1] = __fmul2_rn(x[0], x[1]);\n"
-        "    y[2] = __ffma2_rn(x[0], x[1], x[2]);\n}\n"
+        "    y[2] = __ffma2_rn(x[0], x[1], x[2]);\n"
+        "    cudaTriggerProgrammaticLaunchCompletion();\n}\n"
         "__global__ void product(unsigned d, unsigned long long a, unsigned i) {\n"
         '    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0;"\n'
         '                 " tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %1, %2, p; }"\n'

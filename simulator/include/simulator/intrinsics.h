@@ -189,6 +189,10 @@ SIMULATOR_FUNCTION double __drcp_rn(double x) { return 1 / x; }
 SIMULATOR_FUNCTION float __fsqrt_rn(float x) { return sqrtf(x); }
 SIMULATOR_FUNCTION double __dsqrt_rn(double x) { return sqrt(x); }
 
+// A secondary kernel of a programmatic dependent launch begins when the primary one has ended.
+SIMULATOR_FUNCTION void cudaGridDependencySynchronize() {}
+SIMULATOR_FUNCTION void cudaTriggerProgrammaticLaunchCompletion() {}
+
 // Conversions. A float beyond the integer's range gives its nearest end, as on the GPU, and a NaN
 // gives 0.
 namespace simulator {
