@@ -51,7 +51,7 @@ _OTHERWISE = re.compile(r"-(include|imacros|iquote|idirafter|nostdinc|-?sysroot|
 _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
 # What differs between builds: their names, where their headers lie, and the user's macros that
 # headers may ask for. Whether one of those means anything to the header, g++ looks itself.
-_OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_)|-U")
+_OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_|_GLIBCXX_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(rf"-I(\S+) -fpch-deps (?:-include {STABLE} )?")
 

@@ -25,7 +25,7 @@ from jitloader.arguments import KERNELS, op_file
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import by_kernel, idle, parts
+from toolchain import idle, kernel_fatbins, parts
 from toolchain.errors import CompileError
 
 pytestmark = pytest.mark.skipif(not parts.SUPPORTED, reason="here every build is whole")
@@ -553,7 +553,7 @@ def test_every_op_can_be_compiled_in_parts(users_cache):
         assert kept_objects.deferred(next(building.readings(recipe))), recipe.name
     for recipe in commands.recipes([], "cuda"):
         if recipe.sources[0].is_relative_to(KERNELS):
-            assert by_kernel.on_demand(next(building.readings(recipe)), ()), recipe.name
+            assert kernel_fatbins.on_demand(next(building.readings(recipe)), ()), recipe.name
 
 
 @pytest.mark.slow

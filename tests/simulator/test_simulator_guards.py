@@ -28,7 +28,8 @@ def line_of(text: str, which: int | None = None) -> int:
 
 # A notebook: after each call it goes on, with the values that it had, and kernels compute.
 NOTEBOOK = """
-import json, sys, torch, jitload
+import json, signal, sys, torch, jitload
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 old = torch.arange(1000.0)  # before the runtime is there
 kernel = jitload.load(sys.argv[1], target="cpu")
 x, ints = torch.arange(1000.0), torch.zeros(64, dtype=torch.int32)
