@@ -2,100 +2,100 @@
 
     import jitload
     kernel = jitload.load("layer_norm")            # kernels/norms/layer_norm.cu and .cpp, by name
-    kernel = jitload.load("my.cu", "binding.cpp")  # anybody's sources, by path
-    kernel = jitload.load_inline("mine", cuda_sources=CUDA)  # and as strings, in PyTorch's words
+    kernel = jitload.load("my.cu", "binding.cpp")  # any sources, by path
+    kernel = jitload.load_inline("mine", cuda_sources=CUDA)  # as strings, with PyTorch's arguments
     y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
 
 The first load compiles (through `torch.utils.cpp_extension.load`); every later one, in any
-process, opens the cached library within milliseconds. After an edit the sources that it changes are
+process, opens the cached library within milliseconds. After an edit, only the changed sources are
 compiled, and linked with the objects of the others:
 
     kernel.reload()             # True: something changed, and kernel.forward is the new build
-    kernel.is_current()         # are the files still those of the newest build? some 0.1 ms
+    kernel.is_current()         # are the files still those of the newest build? About 0.1 ms
     kernel.builds()             # a table of the builds still in the cache, newest first
     kernel.diff(1, 0)           # what the newest edit changed, in sources and headers
     kernel.at(1).forward(x)     # the build before this one, beside the new one
-    kernel.sass("forward")      # its machine code for the GPU, line by line; so has kernel.ptx()
-    kernel.sass(against=1)      # what the newest edit changed there
+    kernel.sass("forward")      # its machine code for the GPU, line by line; kernel.ptx(): its PTX
+    kernel.sass(against=1)      # what the newest edit changed in the machine code
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
-An edit of a .cu that leaves its binding alone is compiled in the order in which it is needed: first
-what was called before the edit, then what is called, each kernel and type by itself; the whole
-follows in the background, on an idle processor. For a GPU so is the first build of a source that
-instantiates more than a few kernels for a list of types. A part that does not compile raises when
-it is called, and until then warns. What needs the whole, as kernel.sass() does, waits for it:
-kernel.whole() does so, too.
+After an edit of a .cu that leaves its binding unchanged, each kernel and type is compiled on its
+own: first those that were called before the edit, then each other one when it is called. The whole
+build follows in the background, on an idle processor. For a GPU this holds also for the first build
+of a source that instantiates more than a few kernels for a list of types. A kernel that does not
+compile warns, and raises when it is called. kernel.sass() and others that need the whole build wait
+for it; so does kernel.whole().
 
-`kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
-too, and so do copies of both, deep ones and pickled ones. A broken edit raises `CompileError` with
-your file, line and column, and so does every call until the file changes again: an old build never
-runs in place of a broken new one.
+`kernel.forward` is one long-lived callable: a function taken from the handle before an edit follows
+the edit, and so do copies and pickles of handle and function. A broken edit raises `CompileError`
+with your file, line and column, and so does every call until the file changes again: an old build
+never runs in place of a broken new one.
 
-Targets. "cuda" compiles with nvcc for the GPUs of this machine; "cpu" compiles the very same .cu
-with the C++ compiler through the simulator (simulator/), so that no GPU is needed. The default is
-cuda where torch sees a GPU and nvcc is found, else cpu. nvcc is looked for in CUDA_HOME, on PATH,
-in the nvidia-cuda-nvcc wheel and in /usr/local/cuda.
+Targets. "cuda" compiles with nvcc for the GPUs of this machine; "cpu" compiles the same .cu with
+the C++ compiler for the simulator (simulator/), and needs no GPU. The default is cuda where torch
+sees a GPU and nvcc is found, else cpu. nvcc is searched for in CUDA_HOME, on PATH, in the
+nvidia-cuda-nvcc wheel and in /usr/local/cuda.
 
 Bindings. A .cpp beside the kernels, or a .cu, may bind them in any of these ways. Every build has a
-name of its own, for which TORCH_EXTENSION_NAME stands. A fixed name there stands for it, too, and
-torch.ops.my_ops.add is that of the newest build of TORCH_LIBRARY(my_ops, m).
+name of its own, for which TORCH_EXTENSION_NAME stands. A fixed name works, too: with
+TORCH_LIBRARY(my_ops, m), torch.ops.my_ops.add is the operator of the newest build.
 
     STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)   the stable ABI, 0.7 s to compile: prefer it
-    TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)          ATen; same use, several times slower to compile
+    TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)          ATen: the same, several times slower to compile
     PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)        a Python module
     no binding at all                               the .cu's extern "C" functions take tensors
 
-Without a binding, `float*` takes a float32 tensor (and so on for every type; `float4*` one of whole
-vectors), numbers are passed as declared, a `cudaStream_t` is filled in, and a returned cudaError_t
-other than 0 raises. A function that takes anything else is left out, and says so when it is asked
-for. Kernels that no function of theirs launches are launched from Python, with a grid and a block
-in brackets:
+Without a binding, `float*` takes a float32 tensor (likewise for every type; `float4*` one of whole
+vectors), numbers are passed as declared, a `cudaStream_t` is the current stream, and a returned
+cudaError_t other than 0 raises. A function with other parameters is left out; using it raises an
+error that says why. Kernels without a launcher are launched from Python, with a grid and a block in
+brackets:
 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
 
-Programs. A file with a main(), as samples are, is compiled and run in a process of its own:
+Programs. A file with a main(), such as a sample, is compiled and run in a process of its own:
 
     python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
     %%cu --run [ARGUMENTS]                                                     above a cell
     jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
 
-Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
-is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
-nvcc's flags are used as far as they mean something there; the others are named.
+Extensions written for CUDA run on "cpu" unchanged: is_cuda() is true for CPU tensors, kCUDA means
+the CPU, and a CUDA implementation runs in place of a CPU one, as `kernel.notes` says. nvcc's flags
+are used where they have a meaning for the C++ compiler; `kernel.notes` names the others.
 
-Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
-`torch.library`'s, replayed for every new build; the gradient works under torch.func too. Where the
-gradient is a call of another function, give it as text: `kernel.register_autograd("forward", "x,
-weight = backward(grad, x, weight)")`. That takes less of the host's time, for Python takes no part
-in it; what does is compiled once for a version of PyTorch. A graph keeps the build and the formulas
-that it began with: in its backward pass `kernel.backward` is that build's, whatever was edited
-meanwhile. A torch.autograd.Function of your own has to keep its build itself: `ctx.build =
+Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` work as
+`torch.library`'s do, and are replayed for every new build; the gradient works under torch.func too.
+Where the gradient is a call of another function, give it as text: `kernel.register_autograd(
+"forward", "x, weight = backward(grad, x, weight)")`. That takes less of the host's time, because
+no Python runs: it is C++, compiled once for a version of PyTorch. A graph keeps the build and the
+formulas that it began with: in its backward pass `kernel.backward` is that build's, whatever was
+edited since. A torch.autograd.Function of your own has to keep its build itself: `ctx.build =
 kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
-`kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast: they are cast
-to the widest, or with policy="lower_precision_fp" to autocast's own, as PyTorch casts those of its
-products. Register them before the op is first used.
+`kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast: they are cast to
+the widest, or with policy="lower_precision_fp" to autocast's type, as PyTorch casts the arguments
+of matrix products. Register all of these before the op is first used.
 
-What decides a build. The digest in its name covers the sources, every header they include or ask
-for, flags, target and architecture, the compilers and what they read from the environment (CPATH
-and the like), torch and Python, and the formulas in kernels/NAME.py. The compiler's own depfile is
-the judge of what was included. So an edited header is seen, two builds never share a name, and a
-cached library is never a stale one.
+What decides a build. The digest in its name covers the sources, every header they include or test
+for, flags, target and architecture, the compilers and what they read from the environment (such as
+CPATH), torch and Python, and the formulas in kernels/NAME.py. The compiler's depfile says which
+headers were included. So an edit of a header is noticed, two builds never share a name, and a
+cached library is never stale.
 
-Errors. A traceback shows your frames and leaves out those of the loader, the lab and the ops: in
-notebooks, and in plain Python by sys.excepthook (python -X dev shows all). A build that is stopped
-says so in one line.
+Errors. A traceback shows your frames and hides those of the loader, the lab and the ops: in
+notebooks, and in plain Python by sys.excepthook (python -X dev shows all). A stopped build says so
+in one line.
 
-Builds are told to whoever listens: `jitload.listen(function)` calls it with a `BuildEvent` at once
-and four times a second, and then no build prints its line; nor does one after `announce(False)`.
-`jitload.ensure("layer_norm")` builds as `load` does, and opens nothing: for a GPU of another
+Progress. `jitload.listen(function)` calls the function with a `BuildEvent` when a build begins, and
+four times a second. Builds then print no line; nor do they after `announce(False)`.
+`jitload.ensure("layer_norm")` builds as `load` does, but opens nothing: for a GPU of another
 machine, or ahead of time.
 
 Settings, from the environment:
 
     JITLOAD_CACHE          where builds are kept            (default: the user's cache folder);
-                           more folders after it, with a colon between, are only looked into;
-                           relative ones count from where the process was when it imported jitload
+                           further folders after a colon are only read; a relative path starts at
+                           the folder in which the process imported jitload
     JITLOAD_TARGET         cuda or cpu                      (default: as above)
     JITLOAD_DEBUG          1 compiles with -O0 -g, and -G for device code
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
@@ -161,8 +161,8 @@ __all__ = [
     "unlisten",
 ]
 
-# The other names from above are for the project's ops and instruments, which know no room below.
-_LATER = {  # and these, which a warm load does without
+# Other names are for the project's ops and instruments, which import nothing below jitload.
+_LATER = {  # imported on first use: a warm load does not need them
     "Launch": "jitloader.cfunctions",
     "Program": "jitloader.programs",
     "BuildEvent": "jitloader.events",
@@ -213,7 +213,7 @@ _LATER = {  # and these, which a warm load does without
 }
 
 
-playground_folder.install()  # in a clone nobody has done so before
+playground_folder.install()  # a clone has not installed it yet
 
 
 def load(
@@ -224,16 +224,16 @@ def load(
     include: Iterable[str | os.PathLike[str]] = (),
     debug: bool | None = None,
 ) -> Kernel:
-    """Compile (or take from the cache) and open kernels.
+    """Compile kernels, or take them from the cache, and open them.
 
     Args:
         sources: the name of an op in kernels/ ("layer_norm"), or the paths of one or more .cu and
             .cpp files.
         name: what to call the kernel; by default its first source's name.
         target: "cuda" or "cpu"; by default `default_target()`.
-        flags: for the compilers, each of them one argument, as in ["-DROWS=4", "-DT=unsigned int"].
+        flags: for the compilers, one argument each, as in ["-DROWS=4", "-DT=unsigned int"].
         include: folders of headers, besides the sources' own and kernels/include.
-        debug: -O0 -g (and -G); by default JITLOAD_DEBUG says.
+        debug: compile with -O0 -g (and -G); by default as JITLOAD_DEBUG says.
 
     Returns:
         The kernel's handle. The same sources, target and flags give the same handle, reloaded.
@@ -256,8 +256,8 @@ def ensure(
     include: Iterable[str | os.PathLike[str]] = (),
     debug: bool | None = None,
 ) -> Build:
-    """Compile kernels (or find them in the cache) and open nothing: as `load`, but for a target of
-    another machine too. For the CPU the simulator's runtime is built as well.
+    """Compile kernels, or find them in the cache, without opening them. The target may be one of
+    another machine. For the CPU the simulator's runtime is built as well.
 
     Args: as of `load`.
 
@@ -283,4 +283,4 @@ if __name__ == "__main__":
     exit_status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(exit_status)  # to end in order takes torch longer than Ctrl-C should
+    os._exit(exit_status)  # an orderly exit of torch takes longer than Ctrl-C should

@@ -1,19 +1,19 @@
 """The truth: one pure-PyTorch function per op, with the shapes of its inputs beside it.
 
-Run in float64 a function here is the truth that a kernel is judged by; run in the kernel's own type
-it is the bar: PyTorch's error in that type. Tests, comparisons and tables find the ops in `OPS`.
+In float64 a function here is the truth, from which a kernel's error is measured; in the kernel's
+own type it gives PyTorch's error to compare with. Tests and tables find the ops in `OPS`.
 
 To add an op, write its function here under `@op(argument="shape in letters", ...)`:
 
-    x="rows cols"                  numbers of the type that is asked for, [rows, cols]
-    target="rows, int64 < cols"    integers, [rows], each in [0, cols)
-    {"residual": None}             before them: an option; it may also take a tensor's place
-    sizes={"units": 24}            other letters, as in weight="units cols", and tests' sizes
-    weights={"w": "cols"}          small numbers about 0, as a layer's are, for sums over cols
-    x="rows 8cols"                 eight times as many columns as cols says
+    x="rows cols"                  floating-point numbers [rows, cols] of the requested type
+    target="rows, int64 < cols"    integers [rows], each in [0, cols)
+    {"residual": None}             (first) other arguments to test with; one may replace a tensor
+    sizes={"units": 24}            other letters, as in weight="units cols", and their test sizes
+    weights={"w": "cols"}          small numbers about 0, like a layer's weights, for sums over cols
+    x="rows 8cols"                 8 * cols columns
 
-An op may return one tensor or a tuple of them. One that draws random numbers takes a `seed`, and
-with None PyTorch draws, as for people: so it is timed as a rival, and judged with the seed.
+An op returns one tensor or a tuple of them. One that draws random numbers takes a `seed`; with None
+PyTorch draws them. Benchmarks time it without a seed, tests compare results with one.
 """
 
 import inspect
@@ -32,7 +32,7 @@ _DIGITS = "0123456789"
 
 
 def size_of(letter: str, sizes: dict[str, int]) -> int:
-    """What a shape's letter stands for: the size of that name, times the number before it."""
+    """The size of a shape's letter, such as "8cols": that of its name, times the number before."""
     name = letter.lstrip(_DIGITS)
     return int(letter.removesuffix(name) or 1) * sizes[name]
 
@@ -44,13 +44,13 @@ class Op:
     name: as in `kernels/NAME.py`.
     function: the pure-PyTorch function; it returns one tensor or a tuple of them.
     shapes: each tensor argument's shape in letters, such as {"x": "rows cols"}.
-    options: the other arguments that tests and tables go through, a dict each; ({},) if none. One
-        named like a tensor takes its place, such as {"residual": None}.
-    limits: the arguments that hold int64, and the letter that their values stay below, such as
-        {"target": "cols"}. All other tensors hold numbers of one type.
-    sizes: letters besides rows and cols, and what `inputs` puts there, such as {"units": 24}.
-    weights: the tensors that are drawn as a layer's weights are, and the letter of the sums that
-        they are for, such as {"w": "cols"}.
+    options: the other arguments that tests and tables use, one dict for each variant; ({},) if
+        none. One named like a tensor replaces it, such as {"residual": None}.
+    limits: the int64 arguments, and the letter that bounds their values, such as
+        {"target": "cols"}. All other tensors are of one floating-point type.
+    sizes: letters besides rows and cols, and their sizes in `inputs`, such as {"units": 24}.
+    weights: the tensors that are drawn like a layer's weights, and the letter that their products
+        are summed over, such as {"w": "cols"}.
     """
 
     name: str
@@ -75,17 +75,17 @@ class Op:
         """Random tensors for every tensor argument, the same whenever seed and device are the same.
 
         Each is offset + scale * normal noise, with an offset in [-2, 2] and a scale in [0.5, 2].
-        Weights have no offset, and are divided by the square root of a size: so their sums of
-        products are as large for any size.
-        Integers are uniform below their limit; where that is 0 there is none, and they are 0.
+        Weights have no offset, and are divided by the square root of the size that they are summed
+        over, so that sums of products do not grow with it.
+        Integers are uniform below their limit; if that is 0, they are 0.
 
-        requires_grad: of the numbers; integers have no gradient.
-        without: arguments to leave out, for options stand in their places.
+        requires_grad: of the floating-point tensors; integers have no gradient.
+        without: arguments to leave out, because options replace them.
         sizes: of the op's other letters, such as units=4096, in place of its own.
         """
         letters = {"rows": rows, "cols": cols} | self.sizes | sizes
         generator = torch.Generator(device).manual_seed(seed)
-        # The dice are rolled in a type at least as wide as the one asked for.
+        # Draws are made in a type at least as wide as the requested one.
         wide = torch.promote_types(dtype, torch.float32)
         tensors = {}
         for name, shape in self.shapes.items():
@@ -115,12 +115,12 @@ def op(
 
     shapes: each tensor argument's shape in the letters "rows" and "cols", such as x="rows cols";
         for integers with the letter that they stay below, such as target="rows, int64 < cols".
-    options: the other arguments that tests and tables should go through, a dict for each variant.
-    sizes: more letters, and the size that each has where nobody asks for another.
-    weights: tensors that `Op.inputs` draws as weights, for sums over the letter of each.
+    options: the other arguments that tests and tables should use, a dict for each variant.
+    sizes: further letters, and their default sizes.
+    weights: tensors that `Op.inputs` draws as weights, and the letter that each is summed over.
 
-    Raises TypeError for an argument that the function has not, ValueError for a shape unlike these.
-    """
+    Raises TypeError for an argument that the function does not have, and ValueError for a shape of
+    another form."""
 
     def register(function: Callable) -> Callable:
         name = function.__name__
@@ -215,7 +215,7 @@ def dropout_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """y = layer_norm(s, weight, bias), s = residual + dropout(x, p); the result is (y, s)
 
-    seed and offset decide which elements are dropped, see `factors`; without a seed PyTorch does.
+    seed and offset decide which elements are dropped (see `factors`); with seed=None PyTorch does.
     Source: Srivastava et al., "Dropout", 2014.
     """
     if seed is None:
@@ -226,12 +226,12 @@ def dropout_layer_norm(
 
 
 def factors(x: Tensor, p: float, seed: int | Tensor, offset: int = 0, first: int = 0) -> Tensor:
-    """What dropout multiplies x by, in its shape and type: 0 with probability p, else 1 / (1 - p).
+    """What dropout multiplies x by, in x's shape and type: 0 with probability p, else 1 / (1 - p).
 
-    Element i of x, counted row by row from `first` on, has 16 random bits: of the words of `philox`
-    for the key seed and the counter (i // 8, offset) it takes word i % 8 // 2, and of that the
-    lower half if i is even, else the upper. It is dropped if they, as a number, are below
-    65536 * p, which is rounded; and so is p in 1 / (1 - p).
+    Element i of x, counted row by row from `first` on, has 16 random bits. They come from `philox`
+    with the key seed and the counter (i // 8, offset): from word i % 8 // 2 the lower half if i is
+    even, else the upper half. The element is dropped if these bits, as a number, are below
+    65536 * p, rounded. The p in 1 / (1 - p) is this rounded number / 65536.
     """
     dropped = int(65536 * p + 0.5)
     end = first + x.numel()
@@ -245,7 +245,7 @@ def factors(x: Tensor, p: float, seed: int | Tensor, offset: int = 0, first: int
 def philox(key: int, low: Tensor, high: int = 0) -> Tensor:
     """Four random words [..., 4], in int64, for each counter (low[...], high): Philox4x32-10.
 
-    key and both halves of the counter are numbers of 64 bits, whose low word comes first.
+    key and both halves of the counter are 64-bit numbers; the low word comes first.
     Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
     """
     word = 0xFFFFFFFF
@@ -253,7 +253,7 @@ def philox(key: int, low: Tensor, high: int = 0) -> Tensor:
     c0, c1 = low & word, low >> 32 & word
     c2, c3 = (torch.full_like(low, half) for half in (high & word, high >> 32 & word))
     for _ in range(10):
-        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2  # of 64 bits; a sign shifted in is cut off
+        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2  # 64 bits; masks remove the sign
         c0, c1, c2, c3 = (
             (p1 >> 32 & word) ^ c1 ^ k0,
             p1 & word,
@@ -293,10 +293,10 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """y[r] = log(sum over c of e^x[r, c]) - x[r, target[r]]; then their mean, their sum or none
+    """y[r] = log(sum over c of e^x[r, c]) - x[r, target[r]]; the result is their mean, sum, or y
 
-    Rows whose target is ignore_index do not count. With label_smoothing e, the loss is (1 - e) *
-    y[r] + e * the average of y[r] over all targets.
+    Rows whose target is ignore_index do not count. With label_smoothing e, the loss of a row is
+    (1 - e) * y[r] + e * the average of y[r] over all targets.
     """
     loss = torch.nn.functional.cross_entropy(
         x.reshape(target.numel(), x.shape[-1]),
@@ -311,8 +311,8 @@ def cross_entropy(
 def product(x: Tensor, w: Tensor) -> Tensor:
     """x w^T for x [..., cols], and w [units, cols] or [..., units, cols].
 
-    As the truth, in float64, it is a sum by torch.sum, which adds in pairs: it loses fewer digits
-    than a product of BLAS, whose error may be ours. That takes memory; large products do without.
+    In float64, as the truth, it uses torch.sum, whose pairwise sums lose fewer digits than a BLAS
+    product, which may err as the kernel does. That takes memory, so large products use BLAS.
     """
     if x.dtype == torch.float64 and x.numel() * w.shape[-2] < 2**25:
         return (x[..., None, :] * (w if w.dim() == 2 else w[..., None, :, :])).sum(-1)
@@ -338,8 +338,8 @@ def matmul(
 ) -> Tensor:
     """y = act(scale * x w^T + bias) + residual
 
-    act is none, relu, gelu or silu; or swiglu, y = silu(a) * b, where a and b are the two halves of
-    scale * x w^T + bias.
+    act is none, relu, gelu, silu or swiglu: silu(a) * b, where a and b are the two halves of the
+    columns of scale * x w^T + bias.
     """
     z = product(x, w)
     if scale != 1:
@@ -354,10 +354,10 @@ def matmul(
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor, act: str = "none") -> Tensor:
-    """y = act(x w^T) by each expert's own w: x [rows, cols], w [experts, units, cols].
+    """y = act(x w^T) with each expert's own w: x [rows, cols], w [experts, units, cols].
 
-    Expert i has the rows before offsets[i] and from offsets[i - 1] on; rows of none are 0. (It is
-    not among the OPS: those are drawn without offsets.)
+    Expert i has rows offsets[i - 1] to offsets[i] - 1; rows of no expert are 0. (It is not among
+    the OPS, because `Op.inputs` draws no offsets.)
     """
     begins = [0, *offsets.tolist()]
     groups = [
@@ -404,8 +404,8 @@ def attention(
 
     The scale is 1 / sqrt(cols) unless it is given. With causal, row r sees keys n up to r + keys -
     rows; with window = (left, right), those from r + keys - rows - left to r + keys - rows + right,
-    and -1 is no limit. A row that sees none is 0. k and v may have fewer leading dimensions than q,
-    and fewer heads (the third dimension from the end), of which each serves several.
+    where -1 means no limit. The result of a row that sees no key is 0. k and v may have fewer
+    leading dimensions than q, and fewer heads (the third dimension from the end): GQA.
     Source: Vaswani et al., "Attention is all you need", 2017.
     """
     if k.dim() > 2 and k.shape[-3] != q.shape[-3]:
@@ -435,8 +435,8 @@ def attention_decode(
     """attention of the last tokens of each sequence, q [batch, heads, queries, cols].
 
     k and v are [batch, kv_heads, tokens, cols] or, with a block_table [batch, max_pages], pages
-    [pages, page_size, kv_heads, cols]. A sequence has lengths[i] tokens, and each query sees those
-    up to its own, of which `window` before it. (It is not among the OPS: it has no gradient.)
+    [pages, page_size, kv_heads, cols]. Sequence i has lengths[i] tokens. A query sees the tokens up
+    to its own; with a window, its own and `window` before it. (Not among the OPS: no gradient.)
     """
     room = k.shape[-2] if block_table is None else block_table.shape[1] * k.shape[1]
     sees = {"causal": True, "window": (-1 if window is None else window, -1), "scale": scale}
@@ -464,10 +464,10 @@ def attention_varlen(
     window: tuple[int, int] | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """attention of each sequence by itself: q [tokens, heads, cols], k and v [tokens, heads, cols].
+    """attention of each sequence alone: q [tokens, heads, cols], k and v [tokens, heads, cols].
 
-    Sequence i has the rows of q from cu_seqlens_q[i] on and before cu_seqlens_q[i + 1], and its
-    keys alike; rows of none are 0. (It is not among the OPS: those are drawn without lengths.)
+    Sequence i has rows cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1 of q, and likewise of k and v;
+    rows of no sequence are 0. (Not among the OPS, because `Op.inputs` draws no lengths.)
     """
     rows, keys = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
     heads_first = [t.transpose(0, 1) for t in (q, k, v)]
@@ -482,8 +482,8 @@ def attention_varlen(
 def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(q, scale): q = x / scale in float8_e4m3fn, scale = the largest |x| of a group / 448.
 
-    Groups are rows, 1x128 or 128x128 elements, or with "tensor" everything, where the scale is
-    given. (It is not among the OPS: it has no gradient.)
+    A group is a row, 1x128 or 128x128 elements. With "tensor" it is all of x, and the scale is
+    given. (Not among the OPS: it has no gradient.)
     """
     if scaling != "tensor":
         *leading, cols = x.shape
@@ -502,8 +502,8 @@ def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tu
 def dequantize(q: Tensor, scale: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """q * scale for q [..., cols] and scales as `quantize` makes them.
 
-    Their shape says what shares one: 128 neighbours if a row has more than one, and 128 rows if a
-    matrix has fewer than rows.
+    The shape of the scales tells what shares one: with several scales per row, 128 neighbours of a
+    row; with fewer rows of scales than q has rows, 128 rows.
     """
     wide = scale.to(dtype)
     if scale.dim():
@@ -515,10 +515,10 @@ def dequantize(q: Tensor, scale: Tensor, dtype: torch.dtype = torch.float64) -> 
 
 
 def swizzle_scales(scales: Tensor) -> Tensor:
-    """Scales [rows, blocks], a byte each, in the tiles of 128 rows x 4 blocks of tensor memory.
+    """Scales [rows, blocks], a byte each, in tensor memory's tiles of 128 rows x 4 blocks.
 
-    That of row r and block j is byte r % 32 * 16 + r / 32 * 4 + j of its tile; beyond the last row
-    and block there are zeros.
+    The scale of row r and block j of a tile is byte r % 32 * 16 + r / 32 * 4 + j of the tile.
+    Bytes past the last row and block are 0.
     """
     rows, blocks = scales.shape
     down, across = -(-rows // 128), -(-blocks // 4)
@@ -529,10 +529,10 @@ def swizzle_scales(scales: Tensor) -> Tensor:
 
 
 def quantize_mxfp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(q, scales): q = x / scale in float8_e4m3fn, and for each 32 neighbours a power of two.
+    """(q, scales): q = x / scale in float8_e4m3fn, with one scale, a power of two, per 32 elements.
 
-    The scale is largest / 448, rounded up; NaN where that is not finite. (It is not among the OPS:
-    it has no gradient.)
+    The scale is the largest |x| / 448, rounded up to a power of two, or NaN if that |x| is not
+    finite. (Not among the OPS: it has no gradient.)
     """
     blocks = x.float().reshape(x.shape[:-1].numel(), x.shape[-1] // 32, 32)
     largest = blocks.abs().amax(-1, keepdim=True)
@@ -545,10 +545,10 @@ def quantize_mxfp8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantize_nvfp4(x: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(q, scales, scale): q = x / (scales * scale) in e2m1, and for each 16 neighbours a scale.
+    """(q, scales, scale): q = x / (scales * scale) in e2m1, with one of scales per 16 elements.
 
-    The scale of a block is largest / (6 * scale) in float8_e4m3fn, NaN where largest is not finite.
-    (It is not among the OPS: it has no gradient.)
+    A block's is its largest |x| / (6 * scale) in float8_e4m3fn, or NaN if that |x| is not finite.
+    (Not among the OPS: it has no gradient.)
     """
     if scale is None:
         largest = x.float().abs().amax() if x.numel() else torch.tensor(6.0 * 448, device=x.device)
@@ -560,7 +560,7 @@ def quantize_nvfp4(x: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tens
     product = scales.float() * scale
     factor = (1 / product).clamp(max=torch.finfo(torch.float32).max)
     quotient = torch.where(product > 0, blocks * factor, 0.0).view(x.shape)
-    ties = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # between neighbours; they go to the even code
+    ties = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # between codes; they go to the even one
     size = quotient.abs()
     steps = [size >= tie if i % 2 else size > tie for i, tie in enumerate(ties)]
     codes = sum(step.to(torch.uint8) for step in steps) | quotient.signbit().to(torch.uint8) << 3
@@ -569,7 +569,7 @@ def quantize_nvfp4(x: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tens
 
 
 def dequantize_blocks(q: Tensor, scales: Tensor, scale: Tensor | None = None) -> Tensor:
-    """q * scales * scale in float64, for what `quantize_mxfp8` and `quantize_nvfp4` make."""
+    """q * scales * scale in float64, for results of `quantize_mxfp8` and `quantize_nvfp4`."""
     if q.dtype == torch.float4_e2m1fn_x2:
         codes = q.view(torch.uint8)
         codes = torch.stack((codes & 15, codes >> 4), -1).flatten(-2).long()
@@ -594,7 +594,7 @@ def matmul_block_scaled(
     x_scale: Tensor | None = None,
     w_scale: Tensor | None = None,
 ) -> Tensor:
-    """y = x w^T in float64, of MXFP8 or NVFP4 matrices.
+    """y = x w^T in float64, for MXFP8 or NVFP4 matrices.
 
     (It is not among the OPS: it has no gradient.)
     """
@@ -604,7 +604,7 @@ def matmul_block_scaled(
 def matmul_fp8(
     x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """y = (x * x_scale) (w * w_scale)^T + bias, in float64, of float8_e4m3fn and their scales.
+    """y = (x * x_scale) (w * w_scale)^T + bias in float64, for float8_e4m3fn x and w.
 
     (It is not among the OPS: it has no gradient.)
     """
@@ -613,7 +613,7 @@ def matmul_fp8(
 
 
 def matmul_w8a16(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y = x (w * w_scale)^T + bias in float64, of int8 w and scales of rows, or of 128 neighbours.
+    """y = x (w * w_scale)^T + bias in float64, for int8 w with a scale per row or 128 elements.
 
     (It is not among the OPS: it has no gradient.)
     """
@@ -633,9 +633,9 @@ def rope(
     """(y0, y1, y2) = (q, k, v) of qkv, with q and k rotated: (a, b) becomes (a * cos - b * sin,
     b * cos + a * sin) for each pair of a head
 
-    cos and sin have a number for each row and pair, 2 * cols is the size of a head; a row of qkv
-    holds the heads of q, of k and of v, and each of those results is [heads, rows, 2 * cols]. Pair
-    c is elements c and cols + c of a head; interleaved, 2 * c and 2 * c + 1.
+    cos and sin have a number for each row and pair; the head size is 2 * cols. A row of qkv holds
+    the heads of q, k and v, and each of the three results is [heads, rows, 2 * cols]. Pair c is
+    elements c and cols + c of a head; with interleaved, 2 * c and 2 * c + 1.
     Source: Su et al., "RoFormer", 2021.
     """
     pairs = cos.shape[-1]
