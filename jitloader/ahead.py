@@ -1,11 +1,10 @@
-"""Builds ahead of their first use: `python -m jitload build --ahead NAME...`, which JupyterLab has
-beside it while a reader reads.
+"""Builds ahead of their first use: `python -m jitload build --ahead NAME...`, which runs beside
+JupyterLab while a reader reads.
 
-The first op is the one that the reader is about to ask for. It is built as a call would build it,
-at a somewhat lower priority, and a call that comes meanwhile waits for it. The others follow in
-their order, one at a time, on what nobody else wants of the processor. Such a build stops as soon
-as anything else is built into the cache, and begins anew when that is over. So no call ever waits
-for one that it did not ask for.
+The first op is the one that the reader will use next. It is built as a call would build it, at a
+somewhat lower priority, and a call in the meantime waits for it. The others follow in their order,
+one at a time, at idle priority. Such a build stops as soon as anything else is built into the
+cache, and starts again when that is over. So a call never waits for a build of another op.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from toolchain import idle
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, MissingTool
 
-# Errors of a build that its first use raises again: here they are dropped.
+# Errors of a build that are ignored here: its first use raises them again.
 _FAILURES = (CompileError, MissingTool, OSError, RuntimeError, ValueError)
-_SECONDS = 0.25  # between two looks at what others build
+_SECONDS = 0.25  # between two checks of what other processes build
 
 
 def build_ahead(names: Sequence[str], target: str) -> int:
-    """Build these ops in this order. Returns the exit status, which is 0: nobody asked for them."""
+    """Build these ops in this order. The exit status is always 0: failures show at first use."""
     announce(False)
     _with_input()
     os.nice(5)
@@ -51,7 +50,7 @@ def build_ahead(names: Sequence[str], target: str) -> int:
 
 
 def _rest(names: Sequence[str], target: str) -> Iterator[Callable[[], Recipe]]:
-    """What makes the recipes of what follows the first op."""
+    """Functions that make the recipes of all that follows the first op."""
     yield derivatives.recipe
     if target == "cpu":
         yield runtime.checker_recipe
@@ -62,7 +61,7 @@ def _rest(names: Sequence[str], target: str) -> Iterator[Callable[[], Recipe]]:
 
 
 def _build(recipe: Recipe, cache: Cache) -> None:
-    """Compile what the cache lacks, as often as it takes until nobody interrupts it."""
+    """Compile what the cache lacks, again and again until no other build interrupts it."""
     for inputs in readings(recipe, cache):
         while not cached(inputs) and inputs.are_current():
             while cache.is_building():
@@ -81,7 +80,7 @@ def _build(recipe: Recipe, cache: Cache) -> None:
 
 @contextlib.contextmanager
 def _stopping_for_others(cache: Cache) -> Iterator[tuple[int, threading.Event]]:
-    """The end of a pipe, which is closed as soon as others build; and whether it was."""
+    """A pipe's end, closed as soon as another process builds; and an event set then."""
     read, write = os.pipe()
     over, stopped = threading.Event(), threading.Event()
 
@@ -103,7 +102,7 @@ def _stopping_for_others(cache: Cache) -> Iterator[tuple[int, threading.Event]]:
 
 
 def _with_input() -> None:
-    """End with the standard input: whoever started this holds the other end of that pipe."""
+    """End when standard input does: the parent process holds the other end of that pipe."""
 
     def wait() -> None:
         with contextlib.suppress(OSError):

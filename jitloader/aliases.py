@@ -1,9 +1,9 @@
 """torch.ops under the names that sources give: `torch.ops.my_ops.add` beside `kernel.add`.
 
-Where a source says TORCH_LIBRARY(my_ops, m), its operators are in a namespace of the build's own.
-Python code for them names the fixed one, as in torch.library.register_fake("my_ops::add"). So the
+If a source has TORCH_LIBRARY(my_ops, m), its operators are in a namespace of the build's own.
+Python code names the fixed namespace, as in torch.library.register_fake("my_ops::add"). So the
 operators of the newest build are defined there, too; each calls the handle's function, which
-follows every edit. A fake, a gradient and so on that Python registers there stay.
+follows every edit. Fakes, gradients and so on that Python registers there stay registered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from jitloader.builds import Build
 from jitloader.cache import free_in_child
 
-# Where an operator may have an implementation; one under an alias has it where the build's has.
+# Dispatch keys; an alias has implementations for those keys for which the build's operator has.
 _KEYS = (
     *("CPU", "CUDA", "Meta", "SparseCPU", "SparseCUDA", "QuantizedCPU", "QuantizedCUDA"),
     *("CompositeImplicitAutograd", "CompositeExplicitAutograd"),
@@ -31,8 +31,8 @@ class _Alias:
     """One operator under a fixed name.
 
     Attributes:
-        schema: of it and its overloads; keys: where these have an implementation.
-        call: the function of the kernel that was loaded last under this name.
+        schema: one for each overload; keys: the dispatch keys that each has an implementation for.
+        call: the function of the kernel that was last loaded under this name.
     """
 
     library: torch.library.Library
@@ -49,11 +49,11 @@ _lock = free_in_child(threading.Lock())
 
 
 def offer(build: Build, function: Callable[[str], Callable]) -> None:
-    """Lead from the fixed names in a build's sources to functions of its kernel.
+    """Define the operators that a build's sources name, which call functions of its kernel.
 
-    Names that another library has defined stay that library's.
+    Operators that another library has defined stay as they are.
 
-    function: of the kernel, by its name.
+    function: gives the kernel's function of a name.
     """
     with _lock:
         for namespace, ops in build.aliases.items():

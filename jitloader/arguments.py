@@ -1,4 +1,4 @@
-"""What `load` was called with, checked, and made into a recipe."""
+"""Checks the arguments of `load` and makes a recipe of them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from toolchain.machine import default_target
 from toolchain.sources import ROOT, file_in, folders_in
 
 KERNELS = ROOT / "kernels"
-LONGEST_NAME = 100  # of a kernel, whose builds are folders
+LONGEST_NAME = 100  # of a kernel: it is part of folder names
 
 
 def op_file(name: str, suffix: str) -> Path:
-    """The file of an op: in kernels/, or in a family's folder there; it need not exist."""
+    """The file of an op, in kernels/ or a folder of it; it need not exist."""
     paths = [folder / f"{name}{suffix}" for folder in op_folders()]
     return next(filter(_is_file, paths), paths[0])
 
 
 def op_files(suffix: str) -> dict[str, Path]:
-    """The files of all ops that end so, by the ops' names, in order."""
+    """The files of all ops with this suffix, by the ops' names, in order."""
     files: dict[str, Path] = {}
     for folder in op_folders():
         for path in folder.glob(f"[a-z]*{suffix}"):
@@ -39,7 +39,7 @@ def op_files(suffix: str) -> dict[str, Path]:
 
 
 def op_folders() -> list[Path]:
-    """kernels/ and the folders of families in it, in order; include/ has the headers of all."""
+    """kernels/ and its folders of op families, in order; without include/, which has headers."""
     with contextlib.suppress(OSError), os.scandir(KERNELS) as entries:
         names = sorted(e.name for e in entries if e.name[0] not in "._" and e.is_dir())
         return [KERNELS, *(KERNELS / name for name in names if name != "include")]
@@ -47,9 +47,9 @@ def op_folders() -> list[Path]:
 
 
 def arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
-    """The sources and options with which `load` gives this recipe, here and on other machines.
+    """The sources and options with which `load` makes this recipe, here or on other machines.
 
-    So an op goes by its name, and the default target of this process by none.
+    So an op is given by its name, and this process's default target as None.
     """
     options = {
         "name": recipe.name,
@@ -71,13 +71,13 @@ def _is_file(path: Path) -> bool:
 
 
 def _why_no_file(path: Path) -> str | None:
-    """Why a path leads to no file, as far as that says more than that there is none; None where
-    it leads to one."""
+    """None if the path is a file; else the reason that it is none: "" if it just does not
+    exist."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         return "" if error.errno == errno.ENOENT else error.strerror
-    except ValueError as error:  # there is a null character in it
+    except ValueError as error:  # it contains a null character
         return str(error)
     if stat.S_ISREG(mode):
         return None
@@ -124,7 +124,7 @@ def recipe_of(
     target = machine.checked_target(target, "target") if target else default_target()
     flags = checked_flags(flags, target)
     folders = [*map(_absolute, include), *(p.parent for p in paths), KERNELS / "include"]
-    folders += map(_absolute, folders_in(flags, "-I"))  # which the compilers, too, look into last
+    folders += map(_absolute, folders_in(flags, "-I"))  # compilers search these last, too
     for path in (*paths, *folders, KERNELS):
         check_path(path, target)
     if debug is None:

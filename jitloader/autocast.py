@@ -11,7 +11,7 @@ from jitloader.gradients import fragment
 
 __all__ = ["AUTOCAST_POLICIES", "register_autocast"]
 
-# In the words of PyTorch's lists of what autocast does to its own ops.
+# As PyTorch names its lists of ops that autocast treats alike.
 AUTOCAST_POLICIES = ("promote", "lower_precision_fp")
 
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -24,14 +24,14 @@ def register_autocast(
     policy: str = "promote",
     keep: tuple[str, ...] = (),
 ) -> None:
-    """Inside autocast, cast an op's floating tensors as PyTorch does those of its own ops.
+    """Inside autocast, cast an op's floating tensors as PyTorch does for its own ops.
 
     call: calls the op, perhaps with a gradient.
-    policy: "promote": tensors of different types take the widest of these, and those of one type
-        are left alone. So do PyTorch's pointwise ops of several tensors; where arithmetic is in
-        float anyway, another cast would cost time and give nothing. "lower_precision_fp": all take
-        autocast's type, but for float64, which stays. So do products.
-    keep: the names of arguments that stay as they are and have no say in the type.
+    policy: "promote": tensors of different types are cast to the widest of these types, as for
+        PyTorch's pointwise ops of several tensors; tensors of one type stay. (Arithmetic is in
+        float anyway, so a further cast would gain nothing.) "lower_precision_fp": all but float64
+        tensors are cast to autocast's type, as for PyTorch's matrix products.
+    keep: the names of arguments that stay as they are and do not count for the type.
     """
     kept = {i for i, argument in enumerate(op._schema.arguments) if argument.name in keep}
 
@@ -60,5 +60,5 @@ def _is_floating(argument: Any) -> bool:
 
 
 def _is_eligible(t: Tensor, device: str) -> bool:
-    """As at::autocast::is_eligible has it."""
+    """The same as at::autocast::is_eligible."""
     return t.device.type == device and t.dtype != torch.float64

@@ -1,7 +1,7 @@
 """Work that goes on while the user's own code runs.
 
-Of builds there is one at a time: the next one stops it. What is started beside them goes on. The
-end of the process, however that comes about, ends all.
+One build runs at a time: the next one stops it. Work that was started beside it goes on. All of it
+ends with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 from jitloader.cache import free_in_child
 
-# Seconds in which a call that follows at once is alone.
+# Seconds before work starts, so that a call that follows at once does not share the processor.
 _PATIENCE = 0.5
 
 
 class _Work:
-    """One thing that is done in a thread.
+    """Work that is done in a thread.
 
-    do: gets the end of a pipe, which comes to its end when the work is to stop.
-    failed: is called with what `do` raises, unless it was to stop.
-    before: what it waits for, which is to stop.
+    do: is called with the read end of a pipe, which is closed when the work is to stop.
+    failed: is called with the error that `do` raises, unless the work was stopped.
+    before: work that is stopping, which it waits for.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class _Work:
         return self._stopped.is_set()
 
     def again(self) -> _Work:
-        """The same from its beginning, when this has stopped."""
+        """The same work from its beginning, to start when this has stopped."""
         return _Work(self.key, self._do, self._failed, self)
 
     def stop(self) -> None:
-        """Have it stop, and wait until it has."""
+        """Stop it, and wait until it has stopped."""
         self.let_go()
         self._thread.join()
 
@@ -87,9 +87,9 @@ _changing = free_in_child(threading.Lock())
 
 
 def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
-    """Begin with a thing, and have any other stop.
+    """Start work, and stop any other.
 
-    Nothing happens while the one of this key goes on.
+    Does nothing while work with this key is running.
     """
     with _changing:
         if not (_work and _work.is_alive() and _work.key == key):
@@ -97,14 +97,14 @@ def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], Non
 
 
 def start_again(key: str) -> None:
-    """Begin anew with the thing of this key, which has come to know more, unless it was stopped."""
+    """Restart the work with this key, which has more to do now, unless it was stopped."""
     with _changing:
         if _work and _work.key == key and not _work.is_stopped():
             _begin(_work.again())
 
 
 def start_beside(key: str, do: Callable[[int], None]) -> None:
-    """Begin with a thing that only the end of the process stops, unless it goes on already."""
+    """Start work that only the end of the process stops, unless it is running already."""
     with _changing:
         if not (key in _beside and _beside[key].is_alive()):
             _beside[key] = _Work(key, do, lambda error: None, None)
@@ -120,25 +120,25 @@ def _begin(work: _Work) -> None:
 
 
 def stop() -> None:
-    """End what goes on."""
+    """Stop the running build."""
     with _changing:
         if _work:
             _work.stop()
 
 
 def is_over(lifeline: int) -> bool:
-    """Whether what was given this end of a pipe is to stop."""
+    """Whether the work that was given this end of a pipe is to stop."""
     return bool(select.select([lifeline], [], [], 0)[0])
 
 
 def wait(seconds: float) -> bool:
-    """Whether nothing goes on any more, after at most this time."""
+    """Wait at most this time; return whether no build is running."""
     work = _work
     return work is None or work.wait(seconds)
 
 
 def _forget() -> None:
-    """In a forked process nothing goes on; and it must not keep the parent's from being stopped."""
+    """In a forked process nothing runs; and it must not hold open the parent's pipes."""
     global _work
     for work in (_work, *_beside.values()):
         with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ def _forget() -> None:
 
 
 def end() -> None:
-    """End all, and give it the time to remove what it has written so far."""
+    """Stop everything, and give it time to remove the files that it has written so far."""
     for work in _beside.values():
         work.let_go()
     stop()

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from toolchain.parts import Deferred
     from toolchain.precompiled import Parsed
 
-# Builds go one at a time, but for those in the background, and the simulator's beside a kernel's.
+# One build at a time, except those in the background, and the simulator's beside a kernel's.
 _building, _building_beside = (free_in_child(threading.Lock()) for _ in range(2))
-# By digest: the same sources fail the same way, as long as what was missing beside them still is.
+# By digest: the same sources fail the same way, as long as what they lacked is still missing.
 _failures: dict[str, tuple[Inputs, CompileError]] = {}
 
 
 def readings(recipe: Recipe, cache: Cache | None = None) -> Iterator[Inputs]:
-    """What the recipe's files hold, read anew as often as `build_of` finds it outdated.
+    """The inputs of a recipe, read from its files again whenever `build_of` finds them outdated.
 
     Raises:
-        RuntimeError: that was so ten times.
+        RuntimeError: they were outdated ten times.
     """
     cache = cache or Cache.here()
     if inputs := remembered(recipe, cache):
@@ -52,15 +52,15 @@ def readings(recipe: Recipe, cache: Cache | None = None) -> Iterator[Inputs]:
 
 
 def ensure(recipe: Recipe, cache: Cache | None = None) -> Build:
-    """The build of what the recipe's files hold now; compiled if there is none."""
+    """The build of the recipe's files as they are now; compiled if there is none."""
     return next(filter(None, map(build_of, readings(recipe, cache))))
 
 
 def build_of(inputs: Inputs) -> Build | None:
     """The build of these inputs, compiled if there is none.
 
-    None where they are not what the compiler reads: a file has changed meanwhile, or it has read a
-    header that only its depfile names.
+    None if they are not what the compiler reads: a file has changed meanwhile, or the compiler read
+    a header that only its depfile names.
 
     Raises:
         CompileError: they do not compile.
@@ -76,12 +76,12 @@ def build_of(inputs: Inputs) -> Build | None:
         inputs.registrations  # noqa: B018 - refuses names that no build can have
         inputs.require_compilers()
         with stoppable(inputs), _lock_of(inputs), inputs.cache.lock(inputs.name) as alone:
-            # Another process may just have built it, or found in doing so what more it reads.
+            # Another process may just have built it, or found further headers that it reads.
             if build := cached(inputs):
                 return build
             if inputs.are_current() and inputs.know_all_noted():
                 return _build(inputs, alone)
-    except BlockingIOError:  # a compiler that was to be asked something could not be started
+    except BlockingIOError:  # a compiler could not be started to query it
         raise CompileError(NO_PROCESS_LEFT, of_machine=True) from None
     except CompileError as error:
         if error.of_machine:
@@ -103,18 +103,18 @@ def builds_of(recipe: Recipe) -> Builds:
 
 
 def linked(inputs: Inputs, deferred: Deferred | OnDemand, first: str = "") -> Build | None:
-    """A build in parts, the first of which is there under this name.
+    """A build in parts, whose first parts are the builds named in `first`.
 
-    None where more than those would have to be compiled.
+    None if more than those would have to be compiled.
     """
     with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
         return cached(inputs, in_parts=True) or _build(inputs, alone, deferred, first)
 
 
 def completed(inputs: Inputs, lifeline: int) -> None:
-    """Compile whole what is there in parts, while nobody else wants the processor.
+    """Compile the whole of a build that is there in parts, on an otherwise idle processor.
 
-    Nobody waits for it: under the name of its lock nothing else is built.
+    No other build waits for it: its lock has a name that no other build uses.
 
     lifeline: as of `compile_library`.
     """
@@ -127,7 +127,7 @@ def completed(inputs: Inputs, lifeline: int) -> None:
 
 @contextlib.contextmanager
 def stoppable(inputs: Inputs) -> Iterator[None]:
-    """An interrupt says which build it has ended."""
+    """Have an interrupt say which build it stopped."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -136,7 +136,7 @@ def stoppable(inputs: Inputs) -> Iterator[None]:
 
 
 def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
-    """The build that the cache has of these inputs; in_parts: also one that is in parts."""
+    """The cached build of these inputs; in_parts: also one that is in parts."""
     if inputs.build:
         inputs.build.used()
         return inputs.build
@@ -154,7 +154,7 @@ def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
 def _build(
     inputs: Inputs, alone: bool, deferred: Deferred | OnDemand | None = None, first: str = ""
 ) -> Build | None:
-    """Compile in a private folder, then let the result appear in the cache at once."""
+    """Compile in a private folder, then move the result into the cache atomically."""
     try:
         with inputs.cache.workplace(inputs.name, alone) as work:
             return _build_in(work, inputs, deferred, first)
@@ -204,7 +204,7 @@ def _build_in(
             return None
         inputs.note(unknown)
         if Inputs.read(recipe, inputs.cache).digest != inputs.digest:
-            return None  # it would stand in the cache under a digest that is not its own
+            return None  # it would be in the cache under a wrong digest
     if not inputs.are_current():
         return None
     result = work / "result"
@@ -215,7 +215,7 @@ def _build_in(
         if path.exists():
             shutil.move(path, result / path.name)
     for part in filter(None, (Build.read(inputs.cache.own / name) for name in first.split())):
-        if part.exports["of_host"]:  # a library of several builds, with other kernels in each
+        if part.exports["of_host"]:  # several builds share this library, with other kernels
             shutil.copy(part.library, result)
     (result / "log").write_text(compiled.output, "utf-8")
     kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
@@ -279,4 +279,4 @@ def _lock_of(inputs: Inputs) -> threading.Lock:
 
 
 def _unheard(stage: str) -> None:
-    """Takes the progress of a build that is not reported."""
+    """Ignore the progress of a build that is not reported."""

@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Build:
-    """One build in the cache, and its manifest: this class alone writes and reads that.
+    """One build in the cache, and its manifest, which only this class reads and writes.
 
     Attributes:
-        digest: the end of its name; the first characters of it are enough for `kernel.at`.
+        digest: the end of its name; `kernel.at` accepts its first characters.
         when: when it was built, local time.
         seconds: how long it took to build.
         target: "cuda" or "cpu".
-        order: counts up with every build of these sources; the clock may go back.
-        folder: where it lies; sources/ in it holds what was compiled.
-        recipe: the key of what `load` was asked for.
+        order: increases with every build of these sources; `when` may not (the clock may go back).
+        folder: where it is; sources/ in it holds what was compiled.
+        recipe: the key of the recipe that `load` was called with.
         binding: how Python reaches its functions: "ops", "module" or "c"; a "program" has none.
-        exports: their names; of C functions and kernels, what each takes and returns.
-        aliases: the namespaces that the sources name, each with its operators, which are in the
-            build's own.
-        notes: what means something else there than to nvcc, and wrong formats of printf, a sentence
-            each.
+        exports: the functions' names; for C functions and kernels also parameters and results.
+        aliases: the namespaces that the sources name, each with its operators; the operators are
+            in the build's own namespace.
+        notes: a sentence for each thing that has another meaning for this target than for nvcc, and
+            for each wrong format of printf.
         torch: the version of torch that it was built with.
-        kept: the file in sources/ of each source and header of the user's, by its name.
+        kept: the file in sources/ for each source and header of the user, by its name.
         inputs: the digest of each file that the compiler read, by its name.
-        libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
+        libraries: the simulator's libraries that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
-        launchers: of a build in parts, `toolchain.parts.Deferred.functions`; for a GPU the kernels
-            that it launches. Else none.
-        first: of a build in parts, the names of those that are opened with it, with spaces between.
+        launchers: for a build in parts, `toolchain.parts.Deferred.functions`; for a GPU, the
+            kernels that it launches; else empty.
+        first: for a build in parts, the names of the parts opened with it, separated by spaces.
     """
 
     digest: str
@@ -70,7 +70,7 @@ class Build:
 
     @property
     def name(self) -> str:
-        """Of the extension, and so of its namespace in torch.ops."""
+        """The name of the extension, and so of its namespace in torch.ops."""
         return self.folder.name
 
     @property
@@ -79,18 +79,18 @@ class Build:
 
     @property
     def image(self) -> Path:
-        """Of a build by kernels, and of each of its parts: the code for the GPU."""
+        """The GPU code of a build whose kernels are compiled one by one, and of each part."""
         return self.folder / "kernels.fatbin"
 
     def files(self) -> list[Path]:
-        """Those without which it is not whole."""
+        """The files that a complete build has."""
         if self.target == "cpu" or not (self.launchers or self.binding == "part"):
             return [self.library]
         return [self.library, self.image] if self.launchers else [self.image]
 
     @classmethod
     def read(cls, folder: Path) -> Build | None:
-        """The build in a folder of the cache; None where there is none, or not a whole one."""
+        """The build in a folder of the cache; None if there is none, or an incomplete one."""
         manifest = read_note(folder / MANIFEST)
         if manifest is None or manifest.keys() - _FIELDS_OF_PARTS != _FIELDS:
             return None  # a missing or damaged manifest, or one of an earlier release
@@ -98,18 +98,18 @@ class Build:
         return cls(folder=folder, **manifest)
 
     def write(self, folder: Path) -> None:
-        """Leave the manifest in a folder that is to become this build's."""
+        """Write the manifest into the folder that becomes this build's."""
         names = _FIELDS | _FIELDS_OF_PARTS if self.launchers else _FIELDS
         manifest = {name: getattr(self, name) for name in names}
         write_note(folder / MANIFEST, manifest | {"when": self.when.timestamp()})
 
     def used(self) -> None:
-        """Note that it is used now: what is not for long, `prune` removes."""
+        """Note that it is used now: `prune` removes builds that were not used for long."""
         with contextlib.suppress(OSError):
             os.utime(self.folder / MANIFEST)
 
     def is_whole(self) -> bool:
-        """A truncated library would not raise when opened, but kill the process."""
+        """Whether no file is damaged: opening a truncated library would kill the process."""
         with contextlib.suppress(OSError):
             data = b"".join(path.read_bytes() for path in self.files())
             whole = hashlib.sha256(data).hexdigest() == self.library_sha256
@@ -141,15 +141,15 @@ class Build:
         """The machine code of the GPU, beside the source lines that made it.
 
         Args:
-            name: the functions with this in their name; "" for all.
-            line: only what this line of the file that has the kernel made; "vec.cuh:45" for one of
-                another file.
-            architecture: as in "sm_90", where the build has several.
+            name: only functions whose name contains this; "" for all.
+            line: only the instructions of this line of the kernel's file; "vec.cuh:45" for a line
+                of another file.
+            architecture: such as "sm_90", if the build has several.
             against: an older build, to see what changed since.
 
         Returns:
-            A list of functions, shown as text or HTML; of very many instructions, a table of the
-            functions. With `against`, the functions that differ and how.
+            A list of functions, shown as text or HTML; if there are very many instructions, as a
+            table of the functions. With `against`, the functions that differ, and how.
 
         Raises:
             MissingTool: cuobjdump or nvdisasm is not on this machine; the message says how to get
@@ -168,22 +168,22 @@ class Build:
         architecture: str | None = None,
         against: Build | None = None,
     ) -> Listing | ListingDiff:
-        """The PTX that becomes the machine code, otherwise as `sass`.
+        """The PTX that the machine code is made from; otherwise as `sass`.
 
-        A build does not keep it: nvcc makes it once more, from the sources that the build keeps.
+        A build does not keep it: nvcc makes it again, from the sources that the build keeps.
         """
         from jitloader.listings import listed
 
         return listed("PTX", self, name, line, architecture, against)
 
     def users_file(self, path: str) -> str | None:
-        """The name in `kept` of a file that a compiler names by its path; None for others."""
+        """The name in `kept` of the file that a compiler names by this path; None for others."""
         return next((name for name in self.kept if path == name or path.endswith(f"/{name}")), None)
 
     def sources(self) -> dict[str, list[str]]:
-        """The lines of every source and header of the user's that was compiled, by its name.
+        """The lines of every source and header of the user that was compiled, by its name.
 
-        A file of a build that cannot be read any more has none; a build that is gone raises.
+        A file that cannot be read any more has no lines; a build that is gone raises.
         """
         return {name: self._lines(file) for name, file in self.kept.items()}
 
@@ -205,7 +205,7 @@ class Diff:
 
     Attributes:
         lines: the unified diff.
-        added, removed: how many lines.
+        added, removed: the numbers of lines.
     """
 
     def __init__(self, before: Build, after: Build):
@@ -246,12 +246,12 @@ class Diff:
 
 
 class Builds(list[Build]):
-    """Builds of one kernel, newest first, shown as a table of when, what and how long."""
+    """Builds of one kernel, newest first, shown as a table of times, changes and durations."""
 
     HEAD = ("", "when", "digest", "target", "lines", "seconds")
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A row a build; `lines` are those added and removed since the build before it."""
+        """A row for each build; `lines` are those added and removed since the build before it."""
         changes = [Diff(before, after).change for after, before in pairwise(self)]
         return [
             (

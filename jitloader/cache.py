@@ -1,24 +1,24 @@
-"""Where builds are kept: a folder of the user's own, layers below it, locks, and who uses what.
+"""The cache of builds: a folder of the user, shared folders below it, locks, and uses of builds.
 
     NAME_DIGEST/       one build: library, manifest, sources; appears whole or not at all
-    building/          what is being compiled; whatever a killed process left is swept
-    objects/           the last object of each source of a kernel, which an edit of another leaves
-    stub_libraries/    what kernels are linked with in the place of PyTorch's libraries
-    precompiled/       headers as g++ has parsed them: the simulator's, and PyTorch's, of 600 MB
-    locks/             one file for each build under way; its flock ends with the process
-    in_use/            one file a process, flocked while it lives, naming the builds it has open
+    building/          what is being compiled; leftovers of killed processes are removed
+    objects/           the last object of each source of a kernel, for edits of its other sources
+    stub_libraries/    stubs that kernels are linked with in place of PyTorch's libraries
+    precompiled/       precompiled headers of g++: the simulator's, and PyTorch's (600 MB)
+    locks/             one file for each build in progress; its flock ends with the process
+    in_use/            one file per process, flocked while it lives: the builds it has open
     headers/ compilers/ logs/    headers from depfiles, compilers' versions and output
     readings/          which build the files of a recipe had when they were last read
-    called/            what was called of the newest build in parts of each kernel
+    called/            the functions that were called of each kernel's newest build in parts
 
-`JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only looked
-into: a class shares the builds of its teacher. Last comes the folder of the Python environment, in
-which set-up has built the simulator's runtime. Nobody else's code is loaded by accident: an own
-folder that others could write to is refused.
+`JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only read, so
+that a class can share its teacher's builds. Last comes the folder of the Python environment, into
+which set-up built the simulator's runtime. A user's own folder is refused if others can write to
+it, so that their code is not loaded by accident.
 
-On a file system without locks (some network file systems) everything works but for two things: one
-kernel may be compiled by several processes at once, of which one wins; and `prune` may remove a
-build that another process has open, which goes on running.
+A file system without locks (some network file systems) has two effects: several processes may
+compile the same kernel at once, and the result of one is kept; and `prune` may remove a build that
+another process has open, which goes on running.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from typing import IO
 
 from toolchain.notes import close_to_others, discard, made
 
-MANIFEST = "build.json"  # without it a folder holds no build
+MANIFEST = "build.json"  # a folder without it is no build
 ENVIRONMENT = Path(sys.prefix, "share", "jitload")  # as trusted as the packages beside it
-UNAWAITED = "-whole"  # ends the names of locks of builds for which nobody waits
-_temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
-_in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
+UNAWAITED = "-whole"  # suffix of the locks of builds that nothing waits for
+_temporary: dict[Path, Path] = {}  # by own folder that is not writable: what replaces it
+_in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in its in_use/
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Cache:
     """The folders of one setting of JITLOAD_CACHE.
 
     Attributes:
-        own: written to; nobody else can.
-        shared: looked into after it.
+        own: builds are written here; other users cannot write to it.
+        shared: searched after it.
     """
 
     own: Path
@@ -64,7 +64,7 @@ class Cache:
 
     @classmethod
     def here(cls) -> Cache:
-        """What the environment names, made when first needed.
+        """The folders that the environment names, created when first needed.
 
         Raises:
             PermissionError: other users can put code into the own folder.
@@ -86,7 +86,7 @@ class Cache:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the own folder stands in for the first of the shared ones, which is read-only."""
+        """Whether the own folder replaces the first of the shared ones, which is read-only."""
         return self.own in _temporary.values()
 
     @property
@@ -97,10 +97,10 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self, name: str, wait: bool = True) -> Iterator[bool]:
-        """The right to build `name`, over all processes; the system takes it from one that dies.
+        """The lock to build `name`, among all processes; the system frees it if a process dies.
 
-        Yields whether it was got: not without `wait` where another has it, and not where there
-        are no locks.
+        Yields whether it was acquired. It was not if another process has it and `wait` is False, or
+        if the file system has no locks.
         """
         path = self.own / "locks" / f"{name}.lock"
         while True:
@@ -116,7 +116,7 @@ class Cache:
                 except OSError:
                     yield False
                     return
-                if not _is_still(path, file):  # its last owner has removed it
+                if not _is_still(path, file):  # its last owner removed it
                     continue
                 try:
                     yield True
@@ -126,9 +126,9 @@ class Cache:
                 return
 
     def is_building(self) -> bool:
-        """Whether a process builds something into it that it waits for.
+        """Whether a process that waits for a build is building into this cache.
 
-        Of builds that nobody waits for, as `completed` makes them, the locks have names of a kind.
+        The locks of builds that nothing waits for (see `completed`) end in UNAWAITED.
         """
         for path in self.own.glob("locks/*.lock"):
             if not path.stem.endswith(UNAWAITED):
@@ -139,7 +139,7 @@ class Cache:
 
     @contextlib.contextmanager
     def workplace(self, name: str, alone: bool) -> Iterator[Path]:
-        """An empty folder to build `name` in, removed afterwards; `alone`: what `lock` yielded."""
+        """An empty folder to build `name` in, removed afterwards; alone: what `lock` yielded."""
         building = made(self.own / "building")
         self.sweep(mine=name if alone else "")
         work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=building))
@@ -149,9 +149,9 @@ class Cache:
             shutil.rmtree(work, ignore_errors=True)
 
     def sweep(self, mine: str = "") -> None:
-        """Remove what killed processes left in building/: nobody holds the locks of those names.
+        """Remove what killed processes left in building/: folders whose locks no process holds.
 
-        Nobody else, that is: the caller holds that of `mine`.
+        mine: a name whose lock the caller holds.
         """
         for abandoned in self.own.glob("building/*"):
             name = abandoned.name.rpartition(".")[0]
@@ -161,32 +161,32 @@ class Cache:
                     discard(abandoned)
 
     def place(self, result: Path, name: str) -> None:
-        """Let a finished build appear, whole and at once, also where a damaged one lies."""
+        """Move a finished build into the cache atomically, also in place of a damaged one."""
         for path in (result, *result.rglob("*")):
             close_to_others(path)
-        self.use(self.own / name)  # already: `prune` of another process must not be faster
+        self.use(self.own / name)  # before it is there: another process may `prune`
         self.remove(self.own / name)
         try:
             result.replace(self.own / name)
         except OSError:
             if not (self.own / name / MANIFEST).is_file():
                 raise
-            # Without locks another process may have built the same, and been faster.
+            # Without locks another process may have built the same first.
 
     def remove(self, folder: Path) -> None:
-        """Make a build vanish at once, or what lies in its place; its files follow."""
+        """Move a build, or what is in its place, out of the cache; then delete its files."""
         if not os.path.lexists(folder):
             return
         building = made(self.own / "building")
         gone = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=building)
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
+        with contextlib.suppress(FileNotFoundError):  # another process moved it first
             folder.replace(Path(gone, folder.name))
         shutil.rmtree(gone, ignore_errors=True)
 
     def trusts(self, folder: Path) -> bool:
-        """Whether nobody else can have put code into a build; a shared folder was named on purpose.
+        """Whether no other user can have put code into a build. Shared folders are trusted.
 
-        An own folder may be older than we are, and hold what was made with a umask of 000.
+        An own folder may be older than this check, and hold files made with a umask of 000.
         """
         own = {self.own, *(own for own, temporary in _temporary.items() if temporary == self.own)}
         if folder.parent not in own:
@@ -195,7 +195,7 @@ class Cache:
             return all(_is_private(part.stat()) for part in (folder, *folder.iterdir()))
         return False
 
-    # ---- who uses what
+    # ---- uses of builds
 
     def use(self, folder: Path) -> None:
         """Note that this process, and those it forks, have the build in `folder` open."""
@@ -229,7 +229,7 @@ class Cache:
                 with note.open("r+", errors="replace") as file:
                     try:
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        note.unlink()  # its process is dead
+                        note.unlink()  # its process has ended
                     except OSError:
                         names.update(file.read().split())
             except IsADirectoryError:
@@ -243,15 +243,15 @@ class Cache:
     def prune(self, gigabytes: float, days: float) -> tuple[int, int]:
         """Remove what was unused for `days`, then the longest unused until `gigabytes` are left.
 
-        What a living process has open or builds stays; the former counts. Returns the bytes kept
-        and freed.
+        What a living process builds or has open stays; what is open counts as kept. Returns the
+        bytes kept and freed.
         """
         self.sweep()
         now, kept, freed = time.time(), 0, 0
         patterns = ("*_*/*.json", "objects/*/*.json", "precompiled/*/*.json")
         manifests = [path for pattern in patterns for path in self.own.glob(pattern)]
         last = {path.parent: _changed(path) for path in manifests}
-        live = self.used()  # after the list: whoever places a build has noted it before
+        live = self.used()  # after the list, because builds are noted before placed
         for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):
             size = sum(map(_size, folder.rglob("*")))
             too_old, too_much = now - last[folder] > days * 86400, kept + size > gigabytes * 1e9
@@ -260,7 +260,7 @@ class Cache:
                 freed += size
             else:
                 kept += size
-        # Where there are no locks to tell them by, a build is given up after a day.
+        # Without locks, a build counts as abandoned after a day.
         for leftover in self.own.glob("building/*"):
             if now - _changed(leftover) > max(days, 1) * 86400:
                 discard(leftover)
@@ -277,8 +277,8 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 def _named() -> list[str]:
     """The folders of JITLOAD_CACHE.
 
-    A relative one means the working directory as it is now, and in all that follows, processes that
-    this one starts included: in the environment it is made absolute.
+    A relative one starts at the present working directory. It is made absolute in the environment,
+    so that it stays the same later and in processes that this one starts.
     """
     names = [name for name in os.environ.get("JITLOAD_CACHE", "").split(os.pathsep) if name]
     if not all(name.startswith(("/", "~")) for name in names):
@@ -291,13 +291,13 @@ def _default() -> str:
     if sys.platform == "darwin":
         return "~/Library/Caches/jitload"
     home = os.environ.get("XDG_CACHE_HOME", "")
-    return f"{home if home.startswith('/') else '~/.cache'}/jitload"  # so says its specification
+    return f"{home if home.startswith('/') else '~/.cache'}/jitload"  # as XDG's specification says
 
 
 def _absolute(name: str) -> Path:
     with contextlib.suppress(RuntimeError):
         return Path(name).expanduser().absolute()
-    return Path(os.devnull, name)  # the user has no home: this cannot be made either
+    return Path(os.devnull, name)  # the user has no home folder: neither can this be made
 
 
 def _refuse_if_open_to_others(folder: Path) -> None:
@@ -317,12 +317,12 @@ def _refuse_if_open_to_others(folder: Path) -> None:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Whether it is ours, and nobody else can write to it."""
+    """Whether it is this user's, and nobody else can write to it."""
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _changed(path: Path) -> float:
-    """When; for what another process has just removed, never."""
+    """The time of its last change; infinity if another process has just removed it."""
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return math.inf
@@ -352,28 +352,28 @@ def _remove_at_exit(folder: Path) -> None:
     made_by = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == made_by:  # not a process forked from it
+        if os.getpid() == made_by:  # not in a forked process
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)
 
 
 def _is_still(path: Path, file: IO[str]) -> bool:
-    """Whether an open file is the one that has this path now."""
+    """Whether an open file is still the one at this path."""
     with contextlib.suppress(OSError):
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     return False
 
 
-with contextlib.suppress(OSError):  # a working directory that was removed
-    _named()  # relative to where this process began, as far as we can tell
+with contextlib.suppress(OSError):  # the working directory was removed
+    _named()  # relative paths start where this process did
 
 
 _locks: weakref.WeakSet = weakref.WeakSet()
 
 
 def free_in_child(lock: threading.Lock | threading.RLock) -> threading.Lock | threading.RLock:
-    """A lock among threads that is free in processes that this one forks, which have no others."""
+    """A lock for threads that is free in forked processes, which have only one thread."""
     _locks.add(lock)
     return lock
 

@@ -1,4 +1,4 @@
-"""What a .cu without a binding offers, called with tensors and numbers: its extern "C" functions,
+"""Functions of a .cu without a binding, called with tensors and numbers: its extern "C" functions,
 and the kernels that it does not launch itself (`toolchain.launchers`)."""
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from toolchain.signatures import (
 LARGEST_GRID = (0x7FFFFFFF, 65535, 65535)  # the same for every GPU that this torch knows
 LARGEST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024  # of a block
-LEAST_HANDLE = 1 << 16  # of a stream, which is a pointer, but for CUDA's 1 and 2
+LEAST_HANDLE = 1 << 16  # of a stream: streams are pointers, except CUDA's 1 and 2
 
 
 def _range(number: type) -> tuple[int, int] | None:
-    """The least and the greatest of a type of whole numbers."""
+    """The least and the greatest value of an integer type; None for others."""
     if number in (ctypes.c_float, ctypes.c_double):
         return None
     bits = 8 * ctypes.sizeof(number)
@@ -51,17 +51,17 @@ def _range(number: type) -> tuple[int, int] | None:
 
 _RANGES = {kind: _range(number) for kind, number in NUMBERS.items()}
 _PLAIN = (bool, int, float)
-_LARGE = 3.4e38  # nothing below it is infinite as a float
+_LARGE = 3.4e38  # numbers below it are finite as floats
 
 
 class CFunction:
     """Calls one function of an opened library.
 
     Pointers take contiguous tensors of the pointer's type on the target's device, numbers are
-    converted as declared, a stream is filled in. To autograd, what is written through a pointer is
-    a write in place; the result has no gradient, which a warning says once. Errors: TypeError and
-    ValueError name the parameter; RuntimeError holds what CUDA (or, through `check`, the simulator)
-    reports, or says that a leaf which requires a gradient would be written to.
+    converted as declared, and a stream parameter gets the current stream. For autograd, a write
+    through a pointer is a write in place; the result has no gradient, which a warning says once.
+    TypeError and ValueError name the parameter. RuntimeError has the message of CUDA (or, through
+    `check`, the simulator), or says that a leaf which requires a gradient would be written to.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CFunction:
         self._pointers = [len(self._before) + i for i, p in enumerate(self.parameters) if p.pointer]
         self.__doc__ = self._doc()
 
-    _before: tuple[type, ...] = ()  # what the function takes before its parameters
+    _before: tuple[type, ...] = ()  # arguments before those of its parameters
 
     def _symbol(self, name: str) -> Any:
         return self.library[name]
@@ -126,14 +126,14 @@ class CFunction:
         if around is None:
             return self._run(arguments, values, tracked)
         with around:
-            if place.type == "cpu":  # now there are copies, which lie elsewhere
+            if place.type == "cpu":  # `around` has made copies at other addresses
                 values = self._values(arguments, configuration, place)
             return self._run(arguments, values, tracked)
 
     def _values(
         self, arguments: tuple, configuration: Configuration | None, place: torch.device
     ) -> list[object]:
-        """What the function is called with."""
+        """The values for the function's parameters."""
         given = iter(arguments)
         values = [
             self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
@@ -153,7 +153,7 @@ class CFunction:
     def _around(
         self, place: torch.device, arguments: tuple, values: list[object]
     ) -> AbstractContextManager | None:
-        """What a call needs: its GPU, or guards for tensors that have none."""
+        """The context of a call: its GPU, or guards for tensors without; None if it needs none."""
         if place.type == "cuda":
             return torch.cuda.device(place)
         if all(map(guards.lies_within, [values[i] for i in self._pointers])):
@@ -162,8 +162,8 @@ class CFunction:
         return guards.guarded(bare) if bare else None
 
     def _warn_of_gradients(self, arguments: tuple) -> None:
-        """Say once that autograd does not record this call; a leaf is not written to, as PyTorch
-        has it."""
+        """Warn once that autograd does not record this call. Raise, as PyTorch does, if it would
+        write to a leaf that requires a gradient."""
         for i in self._written:
             value, name = arguments[i], self.wanted[i].name
             base = value._base if value._is_view() else value
@@ -193,7 +193,7 @@ class CFunction:
         )
 
     def __deepcopy__(self, memo: dict) -> CFunction:
-        return self  # a library's function is copied as little as any other
+        return self  # functions are not copied
 
     def _names(self) -> str:
         return ", ".join(p.name for p in self.wanted)
@@ -203,7 +203,7 @@ class CFunction:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """What is given from Python, each parameter with its type in C."""
+        """The parameters that Python passes, with their C types."""
         parameters = []
         for position, (parameter, text) in enumerate(
             zip(self.parameters, self.declared, strict=True), 1
@@ -220,7 +220,7 @@ class CFunction:
         return inspect.Signature(parameters, return_annotation=returns)
 
     def _doc(self) -> str:
-        """What `help` and Shift-Tab show: the declaration in C."""
+        """The declaration in C, which `help` and Shift-Tab show."""
         return (
             f'extern "C" {self.returns} {self.__name__}({", ".join(self.declared)})\n\n'
             "Pointers take contiguous tensors of their type on one device. A stream is filled in,"
@@ -239,7 +239,7 @@ class CFunction:
                 return value
             with contextlib.suppress(OverflowError):
                 converted = number(value)
-                # as PyTorch's fill_ has it, a finite number does not become infinite
+                # As in PyTorch's fill_, a finite number must not become infinite.
                 if math.isfinite(converted.value) or not math.isfinite(value):
                     return converted
             raise ValueError(f"{self._what(parameter)} is {value!r}, which is too large for {kind}")
@@ -252,7 +252,7 @@ class CFunction:
         return value
 
     def _what(self, parameter: Parameter) -> str:
-        """A parameter in errors."""
+        """How errors name a parameter."""
         return f"{self.__name__}: {parameter.name}"
 
     def _pointer(self, parameter: Parameter, value: object, place: torch.device) -> int:
@@ -281,8 +281,8 @@ class CFunction:
         count: int,
         boundary: int,
     ) -> Exception:
-        """Why a value is no pointer to `count` elements of `dtype` on a boundary of so many bytes,
-        as all must be that begin there."""
+        """The error for a value that cannot be a pointer to `count` elements of `dtype`, aligned
+        to `boundary` bytes."""
         what, kind = self._what(parameter), parameter.type
         back = "" if parameter.const else ", and copy_() back what the kernel writes there"
         if not isinstance(value, torch.Tensor):
@@ -315,7 +315,7 @@ class CFunction:
 
     @staticmethod
     def _stream(place: torch.device) -> int | None:
-        # not torch.cuda.current_stream, of which torch.compile makes a stream without an address
+        # Not torch.cuda.current_stream: torch.compile makes that a stream without an address.
         if place.type != "cuda":
             return None
         index = torch.cuda.current_device() if place.index is None else place.index
@@ -325,7 +325,7 @@ class CFunction:
         if self.check:
             self.check(lambda: self._tensors(arguments))
         else:
-            pending = self.library.cudaGetLastError()  # taken in any case: PyTorch would raise it
+            pending = self.library.cudaGetLastError()  # clears it, or PyTorch would raise it
             code = code or pending
         if code:
             message = f"{self.__name__}: {self._say(code)}"
@@ -347,8 +347,8 @@ class CFunction:
 
 
 def _number(what: str, kind: str, value: object) -> bool | int | float:
-    """The number in a scalar of numpy's or a tensor without dimensions, for which a GPU is waited
-    for; or what an object says that it is as a whole number, as grid and block take it."""
+    """The number in a NumPy scalar or a zero-dimensional tensor (waiting for the GPU), or an
+    object's value as an integer (__index__); grid and block accept these, too."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
         if isinstance(value, bool | int | float):
@@ -370,8 +370,8 @@ _ROOM = str(Path(__file__).parent), str(Path(__file__).parent.with_name("jitload
 
 
 def callers_level() -> int:
-    """The `stacklevel` at which `warnings.warn`, in the function that asks, names its caller's
-    line outside of this folder and of jitload.py."""
+    """The `stacklevel` for `warnings.warn` in the calling function that names the first line
+    outside of this folder and jitload.py."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
         frame, level = frame.f_back, level + 1
@@ -383,7 +383,7 @@ _wanted = threading.local()
 
 @contextlib.contextmanager
 def recording_wanted(refusal: str) -> Iterator[None]:
-    """Meanwhile, in this thread, a call that autograd would have to record raises this."""
+    """In this block and thread, a call that autograd would have to record raises this refusal."""
     outer, _wanted.refusal = getattr(_wanted, "refusal", None), refusal
     try:
         yield
@@ -400,7 +400,7 @@ class _CType(str):
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a kernel is launched: what stands between the brackets of `kernel.add[grid, block]`.
+    """The execution configuration: what is in the brackets of `kernel.add[grid, block]`.
 
     stream: None is the current one of the tensors' device. shared: bytes of dynamic shared memory.
     """
@@ -412,11 +412,11 @@ class Configuration:
 
     @classmethod
     def of(cls, kernel: str, given: object) -> Configuration:
-        """From `grid, block`, or `grid, block, stream, shared`; grid and block are whole numbers
-        or tuples of up to three.
+        """From `grid, block`, or `grid, block, stream, shared`; grid and block are integers or
+        tuples of up to three.
 
         Raises:
-            TypeError, ValueError: they are something else, or more than CUDA allows.
+            TypeError, ValueError: they are something else, or larger than CUDA allows.
         """
         parts = given if isinstance(given, tuple) else (given,)
         if not 2 <= len(parts) <= 4:
@@ -445,7 +445,7 @@ class Configuration:
         return cls(grid, block, stream, shared)
 
     def values(self, current: int | None) -> list[object]:
-        """What the launcher takes before the kernel's own arguments."""
+        """The launcher's arguments before the kernel's own."""
         stream = current if self.stream is None else self.stream
         return [*self.grid, *self.block, self.shared, stream]
 
@@ -473,9 +473,9 @@ def _whole(what: str, given: object) -> int:
 
 
 class Launch:
-    """`kernel.add[grid, block]`: a kernel that still waits for its arguments.
+    """`kernel.add[grid, block]`: a kernel and its configuration, to call with its arguments.
 
-    function: called with the configuration and them.
+    function: called with the configuration and the arguments.
     """
 
     def __init__(self, function: Callable, given: object):
@@ -487,7 +487,7 @@ class Launch:
         self.__signature__ = getattr(function, "__signature__", None)
 
     def __call__(self, *arguments: object) -> None:
-        if torch.compiler.is_dynamo_compiling():  # which fullgraph=True has end with this message
+        if torch.compiler.is_dynamo_compiling():  # with fullgraph=True this message is shown
             torch._dynamo.graph_break(
                 msg="torch.compile cannot trace the launch of a kernel. Make an op of the Python"
                 " function that launches it: @lab.op above it (lab.op? shows how)"

@@ -1,4 +1,4 @@
-"""What the doctor says of the cache's folders: rows of what, what was found, and the remedy."""
+"""The doctor's rows on the cache's folders: what, what was found, and the remedy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from jitloader.cache import MANIFEST, Cache
 
-LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
+LEAST_FREE = 1e9  # bytes: a build of one op takes some megabytes, all ops a few hundred
 Row = tuple[str, str | None, str]
 
 
 def cache_rows() -> Iterator[Row]:
-    """The own folder, and those that are only looked into."""
+    """Rows for the user's own folder and the shared ones."""
     try:
         cache = Cache.here()
     except PermissionError as refused:
@@ -41,12 +41,12 @@ def cache_rows() -> Iterator[Row]:
 
 
 def _shared(folder: Path) -> tuple[str | None, str]:
-    """Of a folder that somebody else fills."""
+    """What was found in a shared folder, and the remedy."""
     if not folder.is_dir():
         return None, f"{folder} is no folder: correct JITLOAD_CACHE"
     try:
         made_with = Counter(map(_torch_of, folder.glob(f"*_*/{MANIFEST}")))
-        next(folder.iterdir(), None)  # what glob leaves out in silence is an error here
+        next(folder.iterdir(), None)  # raises errors that glob ignores
     except OSError as error:
         who = f"whoever fills it says `umask 022` before, and `chmod -R go+rX {folder}` now"
         return None, f"{folder} cannot be read ({error.strerror}): {who}"

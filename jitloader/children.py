@@ -1,4 +1,4 @@
-"""Other Python processes that are to see what this one sees."""
+"""Child Python processes with this process's import path."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from playground_folder import place
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a child that imports from where this process does; `more` is added."""
+    """The environment of a child that imports from the same folders; `more` is added."""
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     folder = place.marked()
     ours = {place.SETTING: str(folder)} if folder else {}

@@ -34,7 +34,7 @@ from toolchain.sources import ROOT
 
 
 def recipes(names: list[str], target: str) -> list[Recipe]:
-    """Of these ops, or of all, and before and after them of what they need besides."""
+    """The recipes of these ops, or of all, and of the libraries that they need."""
     names = names or list(arguments.op_files(".cu"))
     first = [runtime.recipe()] if target == "cpu" else []
     return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
@@ -77,7 +77,7 @@ _USAGE = "FILE.cu [MORE.cu .cpp] [--target cpu|cuda] [--timeout SECONDS] [-I.. -
 def run(words: list[str]) -> int:
     """Build a file that has a main(), and run it: on the GPU, or without one on the simulator.
 
-    Its exit status is returned, and 125 where it was not built, 124 after --timeout.
+    Returns its exit status; 125 if it was not built, 124 after --timeout.
     """
     try:
         line = programs.ProgramLine.parse(words)
@@ -112,7 +112,7 @@ def debug(words: list[str]) -> int:
         line = programs.ProgramLine.parse(words[within:])
         if not line.sources:
             raise ValueError("wanted is python -m jitload debug FILE.cu [MORE] [-- ARGUMENTS]")
-        program = programs.Program(  # as debugger.recipe_for has it
+        program = programs.Program(  # with the settings of debugger.recipe_for
             *line.sources, target="cpu", flags=line.flags, check=True, debug=True
         )
         command = program.command(line.arguments)
@@ -125,7 +125,7 @@ def debug(words: list[str]) -> int:
 
 
 def resources(name: str) -> int:
-    """Compile an op for a GPU, which need not be here, and show what its kernels take."""
+    """Compile an op for a GPU, which need not be here, and show what resources its kernels use."""
     from toolchain.resources import Resources, uses
 
     made = ensure(recipe_of([name], target="cuda"))
@@ -136,7 +136,7 @@ def resources(name: str) -> int:
 def listing(language: str, name: str, function: str = "") -> int:
     """Compile an op for a GPU, which need not be here, and show its SASS or PTX beside its source.
 
-    Without a function, or for very many instructions, a table of the functions.
+    Without a function, or if there are very many instructions, show a table of the functions.
     """
     try:
         made = ensure(recipe_of([name], target="cuda"))
@@ -149,9 +149,9 @@ def listing(language: str, name: str, function: str = "") -> int:
 
 
 def ship(words: list[str]) -> int:
-    """Make an installable package of ops, or of anybody's kernel: sources, wheel and proof.
+    """Make an installable package of ops, or of any kernel: sources, wheel and proof.
 
-    The lab does it, in a process of its own: it measures what it ships.
+    The lab does this in a process of its own, because it measures what it ships.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "lab.ship", *words]
@@ -164,7 +164,7 @@ def ship(words: list[str]) -> int:
 def doctor() -> int:
     """Say what this machine can build and run, and the remedy for each missing piece.
 
-    Every yes is proved: a small kernel is compiled, opened and run.
+    Each "yes" was tested: a small kernel is compiled, opened and run.
     """
     home, gpu = machine.cuda_home(), torch.cuda.is_available()
     ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
@@ -215,7 +215,7 @@ def doctor() -> int:
 
 
 def doctors_row(what: str, value: object, remedy: str = "") -> None:
-    """A line of the doctor's: what there is, or how to get it."""
+    """Print a line of the doctor: what there is, or how to get it."""
     print(f"{'ok     ' if value else 'missing'}  {what:14} {value or remedy}")
 
 
@@ -242,17 +242,17 @@ extern "C" cudaError_t run(float* x, cudaStream_t stream) {
 
 @unannounced()
 def tried(target: str) -> tuple[bool, bool, object]:
-    """Whether a small kernel builds for a target and runs, and what went wrong if it did not."""
+    """Whether a small kernel builds for a target, whether it runs, and what went wrong."""
     builds = False
     try:
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "add_one.cu")
             source.write_text(_TRIAL)
-            elsewhere = Cache(Path(folder))  # where no earlier build could prove anything
+            elsewhere = Cache(Path(folder))  # an empty cache, so that it is compiled now
             recipe = recipe_of([source], target=target)
             try:
                 made = ensure(recipe, elsewhere)
-            except CompileError as error:  # its log is about to go
+            except CompileError as error:  # its log will be deleted
                 log, error.log = error.log, None
                 text = log.read_text()[-2000:] if log and not error.path else ""
                 return False, False, f"{error}\n{text}".rstrip()
@@ -322,7 +322,7 @@ def main(arguments: list[str] | None = None) -> int:
         return run(words[1:])
     if words[:1] == ["debug"] and words[1:2] not in (["-h"], ["--help"]):
         return debug(words[1:])
-    if words[:1] == ["ship"]:  # whose options the lab knows
+    if words[:1] == ["ship"]:  # the lab parses its options
         return ship(words[1:])
     options = vars(parser.parse_args(words))
     commanded = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}

@@ -1,4 +1,4 @@
-"""The process under gdb: it makes the call of `Kernel.debug`, on builds for gdb."""
+"""The process under gdb, which makes the call of `Kernel.debug` with builds for gdb."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jitloader.handle import loaded
 
 
 def main(call: str) -> None:
-    """call: the file of a function and its arguments."""
+    """call: the file that holds a pickled function and its arguments."""
     announce(False)
     function, args, kwargs = torch.load(call, map_location="cpu", weights_only=False)
     with ExitStack() as builds:

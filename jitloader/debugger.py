@@ -21,7 +21,7 @@ from toolchain.errors import MissingTool
 
 
 def gdb() -> str:
-    """Where it is; raises MissingTool where there is none."""
+    """The path of gdb; raises MissingTool if there is none."""
     if path := shutil.which("gdb"):
         return path
     raise MissingTool("gdb is not found, which the debugger is: Debian: apt install gdb")
@@ -30,10 +30,10 @@ def gdb() -> str:
 def run_gdb(
     command: list[str], environment: Mapping[str, str], commands: Sequence[str] | None = None
 ) -> tuple[int, str]:
-    """Run gdb on a command: at the terminal, or with these commands. Status and output."""
+    """Run gdb on a command: at the terminal, or with these commands. Returns status and output."""
     words = [gdb(), "-q", "-iex", "set auto-load python-scripts off"]
     words += ["-x", str(simulator.GDB_COMMANDS)]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is gdb's
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # gdb handles ^C
     try:
         if commands is None:
             return subprocess.call([*words, "--args", *command], env=environment), ""
@@ -53,14 +53,14 @@ def run_gdb(
 
 
 def recipe_for(recipe: Recipe) -> Recipe:
-    """The same for gdb: its blocks run one after another, and its threads wait in functions."""
+    """The recipe for gdb: blocks run one after another, and threads wait in functions."""
     return replace(recipe, target="cpu", debug=True, check=True)
 
 
 def debug_call(
     function: Callable, args: tuple, kwargs: dict[str, object], commands: Sequence[str] | None
 ) -> str:
-    """As `Kernel.debug`, which says what the arguments are."""
+    """See `Kernel.debug`, which describes the arguments."""
     if commands is None and not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         name = getattr(function, "__qualname__", "function")
         raise RuntimeError(
@@ -82,7 +82,7 @@ def debug_call(
 
 
 def _pickler() -> object:
-    """cloudpickle, where it is installed: for functions of a notebook."""
+    """cloudpickle if it is installed, for functions of a notebook; else pickle."""
     try:
         import cloudpickle
     except ImportError:

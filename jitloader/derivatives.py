@@ -1,9 +1,9 @@
 """Gradients recorded without Python.
 
-What jitloader/gradient_text.py reads from text, derivatives.cpp carries out: beside a small call it
-takes Python long to record one. Where something else is asked for (torch.compile, torch.func,
-forward mode, autocast, hooks for what is saved), and where it does not compile, `Derivative` does
-the same in Python.
+jitloader/gradient_text.py reads a gradient from text, and derivatives.cpp records and computes it,
+because recording in Python takes longer than a small call. In other cases (torch.compile,
+torch.func, forward mode, autocast, hooks for saved tensors), and if derivatives.cpp does not
+compile, `Derivative` does the same in Python.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["recipe", "recorder", "redirected", "saved_for"]
 def recorder(
     derivative: Derivative, infer: torch._ops.OpOverload | None
 ) -> Callable[..., Any] | None:
-    """What calls an op and records it; None if derivatives.cpp does not compile.
+    """A function that calls an op and records it; None if derivatives.cpp does not compile.
 
-    infer: called where nothing is recorded, and no argument is given that it does not take.
-        Then as many results are returned as `infer` has.
+    infer: the op to call if nothing is recorded, and every given argument is one that it takes.
+        Then its number of results is returned.
     """
     library = _library()
     if library is None:
@@ -47,7 +47,7 @@ def recorder(
     error = library.define_recorder(*(it.encode() for it in given))
     if error:
         raise RuntimeError(error.decode(errors="replace"))
-    # As it is in C++: OpOverload would pass it each call's arguments through Python once more.
+    # The C++ function itself: OpOverload would pass the arguments through Python once more.
     return getattr(called.overloadpacket, overload)._op
 
 
@@ -60,7 +60,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 def recipe() -> Recipe:
-    # With NDEBUG, for PyTorch's headers would call the simulator's assert: on a GPU there is none.
+    # NDEBUG: PyTorch's headers would call the simulator's assert, which is not there with a GPU.
     flags = ("-O1", "-fvisibility=hidden", "-DNDEBUG")
     return Recipe("derivatives", (SOURCE,), (), flags, "cpu", debug=False)
 
@@ -82,12 +82,12 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _loaded() -> ctypes.CDLL | None:
-    """The library, if it has recorded something."""
+    """The library, if this process has opened it; without, nothing was recorded."""
     return _library() if _library.cache_info().currsize else None
 
 
 def saved_for(result: Tensor) -> list[Tensor]:
-    """What is kept for the backward pass of a result, of all that derivatives.cpp has recorded."""
+    """The tensors that derivatives.cpp saved for the backward pass of a result."""
     return torch.ops.jitload_graphs.saved_for(result) if _loaded() else []
 
 
@@ -96,9 +96,9 @@ _Redirect = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_si
 
 @contextlib.contextmanager
 def redirected(instead: Callable[[str], str]) -> Iterator[None]:
-    """Meanwhile backward passes that were recorded here call the functions of other builds.
+    """In this block, backward passes that were recorded here call functions of other builds.
 
-    instead: gives the name of one for that of a build, or raises.
+    instead: given a build's name, returns that of the build to call instead, or raises.
     """
 
     def find(function: bytes, to: int, size: int) -> None:

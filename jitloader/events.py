@@ -1,4 +1,4 @@
-"""The progress of builds: passed to listeners, or printed on a line where there are none."""
+"""The progress of builds: passed to listeners, or printed on a line if there are none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ class BuildEvent:
     """What `listeners` are called with.
 
     Attributes:
-        name, target: of the kernel; in brackets behind the name stand its flags, and whether it is
-            for lab.check.
-        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu"; and in
-            brackets what of it takes long.
+        name, target: of the kernel; its flags, and "for lab.check", follow the name in brackets.
+        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu", with what
+            takes long in brackets.
         seconds: since the build began.
         state: "building" (at once, and four times a second), then "done" or "failed".
-        notes: what in the sources and flags means something else for this target than to nvcc;
-            at the end also which formats of printf are wrong.
+        notes: parts of the sources and flags that have another meaning for this target than for
+            nvcc; at the end also wrong formats of printf.
     """
 
     name: str
@@ -35,7 +34,7 @@ class BuildEvent:
     notes: tuple[str, ...] = ()
 
 
-BuildEvent.__module__ = "jitload"  # where people find it
+BuildEvent.__module__ = "jitload"  # its public module
 Listener = Callable[[BuildEvent], None]
 
 # Called by the thread that builds, so they must not load kernels.
@@ -44,7 +43,7 @@ _prints = True
 
 
 def listen(listener: Listener) -> None:
-    """Call `listener` with the events of every build from now on; then no build prints a line.
+    """Call `listener` with the events of every build from now on. Builds then print no line.
 
     The thread that builds calls it, so it must not load kernels.
     """
@@ -52,13 +51,13 @@ def listen(listener: Listener) -> None:
 
 
 def unlisten(listener: Listener) -> None:
-    """Call it no more; nothing happens if it is no listener."""
+    """Stop calling it; does nothing if it is no listener."""
     with contextlib.suppress(ValueError):
         listeners.remove(listener)
 
 
 def announce(wanted: bool) -> bool:
-    """Set whether builds print a line where there is no listener; returns whether they did."""
+    """Set whether builds print a line if there is no listener; returns whether they did."""
     global _prints
     before, _prints = _prints, wanted
     return before
@@ -66,7 +65,7 @@ def announce(wanted: bool) -> bool:
 
 @contextlib.contextmanager
 def unannounced() -> Iterator[None]:
-    """In here no build prints a line, as after `announce(False)`."""
+    """In this block no build prints a line, as after `announce(False)`."""
     before = announce(False)
     try:
         yield
@@ -80,10 +79,10 @@ class _Report:
     def __init__(self) -> None:
         self._started, self._last = time.perf_counter(), ""
         self._of: tuple[str, str, str, tuple[str, ...]] | None = None
-        self._noted: tuple[str, ...] = ()  # perhaps before the build begins: of a part made ahead
+        self._noted: tuple[str, ...] = ()  # a part made ahead may add some before the build begins
 
     def begin(self, name: str, target: str, notes: Iterable[str], expected: str) -> None:
-        """Report that a build begins, unless another has begun before it."""
+        """Report that a build begins, unless an earlier one has begun."""
         is_first, self._of = self._of is None, (name, target, expected, tuple(notes))
         if is_first:
             self.tell("starting")
@@ -116,12 +115,12 @@ class _Unreported(_Report):
         self.stage = stage
 
 
-_here = threading.local()  # .report: that of this thread's builds
+_here = threading.local()  # .report: of this thread's builds
 
 
 @contextlib.contextmanager
 def reported_as_one() -> Iterator[None]:
-    """Report the builds in here as one, which has failed if an error comes out of here."""
+    """Report the builds in this block as one, which has failed if the block raises."""
     if getattr(_here, "report", None):
         yield
         return
@@ -135,15 +134,15 @@ def reported_as_one() -> Iterator[None]:
 
 
 def note(notes: Iterable[str]) -> None:
-    """Add notes to the end of the report on this thread's build, if there is one."""
+    """Add notes to the end of the report of this thread's build, if there is one."""
     if report := getattr(_here, "report", None):
         report.note(notes)
 
 
 @contextlib.contextmanager
 def unreported() -> Iterator[Callable[[], str]]:
-    """Do not report the builds of this thread in here; what is yielded returns the stage of the
-    last one, for whoever waits for it."""
+    """In this block, do not report this thread's builds. Yields a function that returns the stage
+    of the last one, for callers that wait for it."""
     before, _here.report = getattr(_here, "report", None), _Unreported()
     try:
         yield partial(getattr, _here.report, "stage")
@@ -155,9 +154,9 @@ def unreported() -> Iterator[Callable[[], str]]:
 def announced(
     name: str, target: str, notes: Iterable[str] = (), expected: str = ""
 ) -> Iterator[Callable[[str], None]]:
-    """Report the progress of a build; what is yielded reports a stage.
+    """Report the progress of a build. Yields a function that reports a stage.
 
-    expected: what makes it take long, shown with every stage.
+    expected: why it takes long, shown with every stage.
     """
     with reported_as_one():
         _here.report.begin(name, target, notes, expected)
@@ -165,7 +164,7 @@ def announced(
 
 
 def _print_line(event: BuildEvent) -> None:
-    """One line a build: on stdout in a notebook, where stderr looks like a failure."""
+    """Print one line per build: on stdout in a notebook, where stderr looks like a failure."""
     stream = sys.stdout if hasattr(builtins, "__IPYTHON__") else sys.stderr
     if event.state != "building":
         outcome = {"done": "done in", "failed": "failed after"}[event.state]

@@ -1,4 +1,4 @@
-"""The formulas that a handle is given for its ops, registered for every build of theirs.
+"""The formulas that a handle is given for its ops, registered for each of its builds.
 
 Fake implementations, gradients and autocast, as `torch.library` takes them.
 """
@@ -27,21 +27,21 @@ class Formulas:
 
     kernel: its name.
     is_covered: whether the builds' digests cover a formula.
-    run: calls a formula with the handle's functions those of a build, as in `run(build, backward,
-        ctx, *grads)`.
+    run: calls a formula, as in `run(build, backward, ctx, *grads)`; meanwhile the handle's
+        functions are those of the build.
     """
 
     def __init__(self, kernel: str, is_covered: Callable[[CodeType | None], bool], run: Run):
         self.kernel, self.is_covered, self.run = kernel, is_covered, run
         self.fakes: dict[str, Callable] = {}
         self.gradients: dict[str, tuple[Callable, Callable | None] | str] = {}
-        self.autocast: dict[str, tuple[str, tuple[str, ...]]] = {}  # policy, and what is kept
-        self.infers: dict[str, str] = {}  # by an op with a gradient: one for where none is wanted
+        self.autocast: dict[str, tuple[str, tuple[str, ...]]] = {}  # policy; arguments to keep
+        self.infers: dict[str, str] = {}  # by op: the op for calls that record nothing
         self._registered: set[tuple[str, ...]] = set()
         self._derivatives: dict[tuple[str, str, str], Derivative] = {}  # by build, op and text
 
     def modules(self) -> set[str]:
-        """Of those who gave them."""
+        """The modules that defined them."""
         functions = (given[0] for given in self.gradients.values() if not isinstance(given, str))
         return {formula.__module__ for formula in (*self.fakes.values(), *functions)}
 
@@ -55,23 +55,23 @@ class Formulas:
         self.gradients[name] = backward, setup_context
 
     def add_text(self, name: str, text: str, given_at: CodeType) -> None:
-        """As `gradient_text` reads it."""
+        """Add a gradient as text, which `gradient_text` reads."""
         self._consider(given_at)
         self.gradients[name] = text
 
     def _consider(self, formula: Callable | CodeType) -> None:
-        """Where the digest does not cover a formula, no compiled gradient may come from disk.
+        """If the digest does not cover a formula, switch off AOTAutograd's cache on disk.
 
-        AOTAutograd's cache takes an op of the same name for the same op, whatever its formulas.
+        The cache knows an op by its name, and would return gradients of other formulas.
         """
         code = formula if isinstance(formula, CodeType) else getattr(formula, "__code__", None)
-        if not self.is_covered(code):  # of a builtin there is no code
+        if not self.is_covered(code):  # a builtin has no code
             import torch._functorch.config as functorch
 
             functorch.enable_autograd_cache = False
 
     def register(self, opened: OpenBuild) -> None:
-        """Give a build's ops the formulas; a new graph takes those that were added last."""
+        """Register the formulas for a build's ops; new graphs use those that were added last."""
         for name in self._new("fake", self.fakes, opened):
             torch.library.register_fake(f"{opened.build.name}::{name}", self._fake_of(name))
         for name in self._new("gradient", self.gradients, opened):
@@ -91,7 +91,7 @@ class Formulas:
             )
 
     def _new(self, kind: str, formulas: dict[str, object], opened: OpenBuild) -> Iterator[str]:
-        """The ops of a build that have no formula of this kind yet, and are given one now."""
+        """The ops of a build that have no formula of this kind yet and get one now."""
         for name in formulas.keys() & opened.functions.keys():
             key = (opened.build.name, name, kind)
             if key not in self._registered:
@@ -102,7 +102,7 @@ class Formulas:
         return f"{self.kernel}.{name}"
 
     def derivative(self, opened: OpenBuild, name: str) -> Derivative:
-        """What the text that was given for an op says of a build's."""
+        """The gradient of a build's op, from its text."""
         from jitloader.gradient_text import Derivative  # late: a warm load does without
 
         text = self.gradients[name]
@@ -121,9 +121,9 @@ class Formulas:
     def _quick(
         self, call: Callable, opened: OpenBuild, name: str, infer: str | None = None
     ) -> Callable:
-        """`call`, or what does the same without Python, where the gradient is text.
+        """A function that calls `call`, or, if the gradient is text, a recorder without Python.
 
-        That is made when a gradient is recorded for the first time. torch.compile traces `call`.
+        The recorder is made when a gradient is first recorded. torch.compile traces `call`.
         """
         known: tuple[object, Callable] = None, call
 
@@ -150,7 +150,7 @@ class Formulas:
         def fake(*args: object, **kwargs: object) -> object:
             devices = {arg.device.type for arg in args if isinstance(arg, torch.Tensor)}
             if "meta" in devices and len(devices) > 1:
-                # PyTorch comes here for one meta tensor; the result would be uninitialised.
+                # PyTorch calls the fake if one tensor is meta; the result would be uninitialised.
                 raise RuntimeError(
                     f"{self.kernel}.{name} got tensors on {' and '.join(sorted(devices))};"
                     " wanted is one device for all"

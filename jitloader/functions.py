@@ -1,4 +1,4 @@
-"""A handle's functions, and what each of them stands for now."""
+"""A handle's functions, and which build's function each of them calls now."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Function:
-    """One name of a kernel's: always the newest build's, however long ago it was taken.
+    """One function of a kernel: it always calls the newest build, however long ago it was taken.
 
-    A copy is the same function, and so is what is unpickled: in another process, that of its
-    kernel there.
+    A copy is the same function, and so is the result of unpickling it; in another process, that is
+    the function of the kernel there.
     """
 
     def __init__(self, kernel: Kernel, name: str, call: Callable):
@@ -42,10 +42,10 @@ class Function:
             raise
 
     def __getitem__(self, configuration: object) -> Launch:
-        """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
+        """For a kernel: `kernel.add[grid, block]`, to be called with the arguments."""
         from jitloader.cfunctions import Launch  # late: a warm load of a binding does without
 
-        newest = self._kernel._functions.newest  # what is called may stand before the template
+        newest = self._kernel._functions.newest  # a wrapper may replace the template
         known = newest.functions.get(self.__name__) if newest else None
         if chosen := getattr(known, "chosen", None):  # it is a template
             return chosen(self, configuration)
@@ -53,15 +53,15 @@ class Function:
 
     @property
     def __signature__(self) -> inspect.Signature | None:
-        """In the words of C, where it is a C function's or a kernel's."""
+        """With C types, if it is a C function or a kernel."""
         return getattr(self._call, "__signature__", None)
 
     def point_at(self, call: Callable) -> None:
         self._call, self.__doc__ = call, call.__doc__
         if self.__signature__:
-            self.__call__ = call  # whose signature IPython would show besides
+            self.__call__ = call  # or IPython would show (*args, **kwargs), too
         else:
-            vars(self).pop("__call__", None)  # torch.compile traces none of an instance's own
+            vars(self).pop("__call__", None)  # torch.compile does not trace an instance's own
 
     def __repr__(self) -> str:
         return f"<Function {self.__qualname__}>"
@@ -77,10 +77,10 @@ class Function:
 
 
 class NamedAsMethod(Function):
-    """A function with the name of one of the handle's own methods, as `reload`.
+    """A function with the name of one of the handle's own methods, such as `reload`.
 
-    Launched, as in `kernel.reload[1, 32](x)`, or given a tensor, it is the function; otherwise the
-    method. Only `debug` takes tensors, and what it calls comes first.
+    With a grid, as in `kernel.reload[1, 32](x)`, or with a tensor it calls the function, otherwise
+    the method. Of the methods only `debug` takes tensors; its first argument is a function.
     """
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -97,21 +97,21 @@ class NamedAsMethod(Function):
 
 
 class Functions:
-    """The functions of one handle: whose they are now.
+    """The functions of one handle, and the build that each of them calls now.
 
-    They are the newest build's. Where its sources are broken each raises the error; during
-    `lab.check` each is the instrumented build's; and in a thread that runs a formula of another
-    build, that build's.
+    That is the newest build. If its sources do not compile, each function raises the error; during
+    `lab.check` the instrumented build is called; and in a thread that runs a formula of another
+    build, that build.
 
     Attributes:
         newest: the build of the files as they were when they last compiled.
-        error: what they raise now; then nothing runs.
-        instead: gives the build that runs in their place, at each call.
-        instrumented: the build that `instead` leads to.
+        error: what the functions raise now; then nothing runs.
+        instead: returns the build to call in place of the newest, at each call.
+        instrumented: the build that `instead` returns.
         classes: the builds for single classes of shapes, beside the newest.
-        around: is given what each of them stands for, and returns what it shall be meanwhile.
+        around: wraps the function that each of them calls.
 
-    no_such: what an error says of a name that the newest build does not have.
+    no_such: returns the message for a name that the newest build does not have.
     """
 
     def __init__(self, kernel: Kernel, no_such: Callable[[str], str]):
@@ -123,16 +123,16 @@ class Functions:
         self.around: Callable[[Callable], Callable] | None = None
         self._kernel, self._no_such = kernel, no_such
         self._known: dict[str, Function] = {}
-        self._running: dict[int, OpenBuild] = {}  # by thread: whose formula it runs
-        self._by_thread = False  # whether functions have to look there
+        self._running: dict[int, OpenBuild] = {}  # by thread: the build whose formula it runs
+        self._by_thread = False  # whether functions have to check that
         self._redirecting = free_in_child(threading.Lock())
-        os.register_at_fork(after_in_child=self._running.clear)  # of threads that it has not
+        os.register_at_fork(after_in_child=self._running.clear)  # no such threads there
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)
 
     def redirect(self) -> None:
-        """Point every function at what it stands for now."""
+        """Point every function at the one that it calls now."""
         with self._redirecting:
             for name in self.newest.functions if self.newest else ():
                 if name not in self._known:
@@ -147,9 +147,9 @@ class Functions:
                 function.point_at(self._for_each_thread(name, call) if self._by_thread else call)
 
     def _add(self, name: str) -> None:
-        """Make a function an attribute of the handle, unless it would hide one of the handle's."""
+        """Make a function an attribute of the handle, unless that would hide the handle's own."""
         own = inspect.getattr_static(self._kernel, name, None)
-        declared = self.newest.build.exports.get(name)  # None for a binding's
+        declared = self.newest.build.exports.get(name)  # None with a binding
         is_launched = bool(declared) and ("kernel" in declared or "template" in declared)
         takes_data = not declared or is_launched or any("*" in p for p in declared["parameters"])
         kind = NamedAsMethod if inspect.isfunction(own) and takes_data else Function
@@ -170,9 +170,9 @@ class Functions:
         )
 
     def run_with(self, build: OpenBuild, formula: Callable, *arguments: object) -> object:
-        """Call a formula. Meanwhile, in this thread, the handle's functions are those of `build`.
+        """Call a formula. Meanwhile, in this thread, the handle's functions call `build`.
 
-        A formula calls `kernel.backward`, and a graph may be older than the newest build.
+        A formula may call `kernel.backward`, and its graph may be older than the newest build.
         """
         outer = self.of_this_thread()
         self._runs_formula_of(build)
@@ -182,9 +182,9 @@ class Functions:
             self._runs_formula_of(outer)
 
     def running(self) -> OpenBuild:
-        """The build that runs where a function is called now, in this thread.
+        """The build that a function called now, in this thread, would run.
 
-        Raises the error that it would raise.
+        Raises the error that such a call would raise.
         """
         if build := self.of_this_thread():
             return build
@@ -195,7 +195,7 @@ class Functions:
         return self.newest
 
     def of_this_thread(self) -> OpenBuild | None:
-        """The build whose formula this thread runs."""
+        """The build whose formula this thread is running."""
         return self._running.get(threading.get_ident())
 
     def _runs_formula_of(self, build: OpenBuild | None) -> None:

@@ -4,27 +4,26 @@ A line names inputs of an op and the call that computes their gradients:
 
     x, weight, bias = backward(grad, x, weight, mean, rstd, version)
 
-That is a function of the same kernel, or one argument stands there alone, or `expand(ARGUMENT)`, a
-view of it in the shape of the input, whose first dimensions are its own. Arguments are
+`backward` is a function of the same kernel. In place of the call there may be one argument, or
+`expand(ARGUMENT)`: a view in the input's shape, which begins with the argument's. Arguments:
 
-    NAME        an input of the op, or an output that its schema gives a name
+    NAME        an input of the op, or an output that has this name in its schema
     result      the only output
-    grad        the gradient of the first output; grad_NAME that of the output of this name
+    grad        the gradient of the first output; grad_NAME that of the output with this name
     needs_NAME  whether the gradient of this input is wanted
     None, or an int
 
 A result may be the gradient of several inputs, as in `x = residual = ...` and in
 `(x, residual), weight = ...`. Several lines that name the same input are alternatives: the first
-counts whose tensors were all given. An output that nobody used has the gradient None, where the
-function takes None, and zeros elsewhere; one whose gradient no line takes is not differentiable.
-What no wanted gradient takes is neither saved nor called, but for a function that writes to an
-argument.
+one whose tensors were all given is used. The gradient of an unused output is None if the function
+accepts None, else zeros. An output whose gradient no line uses is not differentiable. What no
+wanted gradient needs is neither saved nor called, except a function that writes to an argument.
 
-A function that returns nothing gives what it writes to, which are outputs of the op, as dx and dw
-are in `x, w = scale_(dx, dw, grad)`. It does so once. A second backward pass through the graph, and
-one that is recorded, take the next line for these inputs.
+A function that returns nothing computes gradients in the arguments that it writes to. These are
+outputs of the op, like dx and dw in `x, w = scale_(dx, dw, grad)`. It can do so only once: a second
+backward pass through the graph, or one that is recorded, uses the next line for these inputs.
 
-`Derivative` carries this out in the way of torch.library.register_autograd, and needs nothing but
+`Derivative` does this with the interface of torch.library.register_autograd, and needs only
 PyTorch: a package that was made by `python -m jitload ship` has a copy of this file.
 """
 
@@ -46,8 +45,8 @@ __all__ = ["Derivative"]
 
 @dataclass(frozen=True)
 class _Argument:
-    # "i": an input, "o": an output, "g": its gradient, "n": is one needed, "c": the int that
-    # `index` is, "-": None
+    # "i": an input, "o": an output, "g": an output's gradient, "n": whether an input's gradient is
+    # needed, "c": an int, which is `index`, "-": None
     kind: str
     index: int
     optional: bool  # the function takes None
@@ -56,12 +55,12 @@ class _Argument:
 
 @dataclass(frozen=True)
 class _Call:
-    """One formula: the call, and for each of its results the inputs whose gradient that is."""
+    """One formula: the call, and for each result the inputs whose gradient it is."""
 
-    op: torch._ops.OpOverload | None  # None: the only argument is the result
+    op: torch._ops.OpOverload | None  # None: the result is the only argument
     arguments: tuple[_Argument, ...]
     gradients_of: tuple[tuple[int, ...], ...]
-    expands: bool = False  # the result, to the shape of the input
+    expands: bool = False  # the result to the shape of the input
 
     @functools.cached_property
     def targets(self) -> frozenset[int]:
@@ -69,21 +68,21 @@ class _Call:
 
     @functools.cached_property
     def written(self) -> tuple[int, ...]:
-        """The positions of what the function changes."""
+        """The positions of the arguments that the function writes to."""
         return _written(self.op) if self.op else ()
 
     @functools.cached_property
     def writes_to(self) -> str:
-        """Names that."""
+        """Their names."""
         return ", ".join(self.arguments[i].name for i in self.written)
 
     @functools.cached_property
     def is_once(self) -> bool:
-        """Whether the results are what the function changes."""
+        """Whether the results are arguments that it writes to, so that it can run only once."""
         return self.op is not None and not self.op._schema.returns
 
     def __str__(self) -> str:
-        """As derivatives.cpp reads it."""
+        """The form that derivatives.cpp reads."""
         function = self.op._schema.name if self.op else "expand" if self.expands else "-"
         arguments = " ".join(f"{a.kind}{a.index}" for a in self.arguments)
         results = " ".join(",".join(map(str, inputs)) for inputs in self.gradients_of)
@@ -94,7 +93,7 @@ class Derivative:
     """The gradient of one op of one build.
 
     Raises:
-        ValueError: a formula cannot be read, or names what there is not.
+        ValueError: a formula cannot be read, or names something that does not exist.
     """
 
     def __init__(self, op: torch._ops.OpOverload, label: str, text: str):
@@ -107,15 +106,15 @@ class Derivative:
 
     @functools.cached_property
     def differentiable(self) -> set[int]:
-        """The outputs with a gradient."""
+        """The outputs that have a gradient."""
         every = itertools.chain(*(call.arguments for call in self.calls))
         return {argument.index for argument in every if argument.kind == "g"}
 
-    # ---- as torch.library.register_autograd takes it
+    # ---- the functions that torch.library.register_autograd takes
 
     def setup_context(self, ctx: Any, inputs: tuple, output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.set_materialize_grads(False)  # zeros for what is not differentiable would be launches
+        ctx.set_materialize_grads(False)  # filling zeros would take launches
         ctx.mark_non_differentiable(
             *(output for i, output in enumerate(outputs) if i not in self.differentiable)
         )
@@ -131,15 +130,15 @@ class Derivative:
             for argument in call.arguments
             if argument.kind in given
         }
-        ctx.is_spent = False  # whether the gradients that are given once have been
+        ctx.is_spent = False  # whether calls that are possible once have been made
         once = {
             ("o", call.arguments[i].index)
             for call in ctx.calls
             if call.is_once
             for i in call.written
-        }  # which are not kept after that
+        }  # not kept after that
         if torch._C._autograd._top_saved_tensors_default_hooks(False):
-            once = set()  # a checkpoint, or whose hooks these are, decides what is kept
+            once = set()  # the owner of these hooks, such as a checkpoint, decides
         ctx.others = {
             key: value
             for key, value in used.items()
@@ -180,7 +179,7 @@ class Derivative:
         return tuple(gradients)
 
     def _in_force(self, ctx: Any) -> Iterator[_Call]:
-        """The calls of a backward pass: of several for an input, the first that may be made now."""
+        """The calls of a backward pass: among alternatives, the first that is possible now."""
         spent = ctx.is_spent or torch.is_grad_enabled()
         done: set[int] = set()
         for call in ctx.calls:
@@ -194,7 +193,7 @@ class Derivative:
         if not call.is_once:
             return _tuple(call.op(*arguments))
         if any(isinstance(it, Tensor) and type(it) is not Tensor for it in arguments):
-            # A graph is being traced, whose outputs nobody may change.
+            # A graph is being traced: its outputs must not be changed.
             for i in call.written:
                 arguments[i] = arguments[i].clone()
         else:
@@ -218,7 +217,7 @@ class Derivative:
 
 
 class _Reader:
-    """Of one formula."""
+    """Reads one formula."""
 
     def __init__(self, op: torch._ops.OpOverload, label: str, line: ast.stmt):
         self.op, self.label, self.line = op, label, line
@@ -258,7 +257,7 @@ class _Reader:
         return _Call(None, (optional,), (self._targets(targets),), expands)
 
     def _targets(self, nodes: Iterable[ast.expr]) -> tuple[int, ...]:
-        """The inputs whose gradient one result is."""
+        """The inputs of which one result is the gradient."""
         return tuple(self._input(ast.unparse(it)) for node in nodes for it in _elements(node))
 
     def _op(self, name: str) -> torch._ops.OpOverload:
@@ -278,7 +277,7 @@ class _Reader:
         return _Argument(*self._found(name), isinstance(taken.type, torch._C.OptionalType), name)
 
     def _found(self, name: str) -> tuple[str, int]:
-        """The kind and the index of what a name stands for."""
+        """The kind and the index of the argument with this name."""
         if name == "None":
             return "-", 0
         if name.isdecimal():
@@ -306,14 +305,14 @@ def _elements(node: ast.expr) -> list[ast.expr]:
 
 
 def _expanded(tensor: Tensor | None, shape: Sequence[int]) -> Tensor | None:
-    """A view in this shape, the first dimensions of which are the tensor's own."""
+    """A view of the tensor in this shape, which begins with the tensor's dimensions."""
     if tensor is None:
         return None
     return tensor.reshape([*tensor.shape, *[1] * (len(shape) - tensor.dim())]).expand(shape)
 
 
 def _written(op: torch._ops.OpOverload) -> tuple[int, ...]:
-    """The positions of the arguments that an op changes."""
+    """The positions of the arguments that an op writes to."""
     arguments = enumerate(op._schema.arguments)
     return tuple(i for i, it in arguments if it.alias_info and it.alias_info.is_write)
 

@@ -1,8 +1,8 @@
 """Gradients of a build's ops, as PyTorch's dispatcher calls them.
 
-`register_gradient` is torch.library.register_autograd but for two things. torch.func's grad, vjp
-and jacrev work: PyTorch's own raises under them. And forward-mode differentiation (torch.func.jvp,
-hessian), for which nobody gave a formula, raises: PyTorch's own drops the tangents and answers 0.
+`register_gradient` differs from torch.library.register_autograd in two ways. torch.func's grad, vjp
+and jacrev work, under which PyTorch's raises. And forward-mode differentiation (torch.func.jvp,
+hessian), which has no formula, raises, where PyTorch's drops the tangents and returns 0.
 """
 
 import inspect
@@ -21,8 +21,8 @@ __all__ = ["fragment", "is_recorded", "register_gradient", "with_or_without"]
 def is_recorded(*args: Any, **kwargs: Any) -> bool:
     """Whether a call with these arguments has to go through its op's gradient formula.
 
-    So it is where a tensor requires a gradient, under forward-mode differentiation and torch.func,
-    and within torch.compile, whose graph may be differentiated later.
+    It has to if a tensor requires a gradient, under forward-mode differentiation and torch.func,
+    and in torch.compile, whose graph may be differentiated later.
     """
     return (
         torch.compiler.is_dynamo_compiling()
@@ -34,7 +34,7 @@ def is_recorded(*args: Any, **kwargs: Any) -> bool:
 
 @cache
 def fragment(namespace: str) -> torch.library.Library:
-    """Where Python may register more for a build's ops; what it registers lives as long as this."""
+    """A library for registrations for a build's ops from Python; they live as long as it does."""
     return torch.library.Library(namespace, "FRAGMENT")
 
 
@@ -46,21 +46,21 @@ def register_gradient(
 ) -> Callable:
     """Give `op` a gradient.
 
-    op: of positional arguments alone; it must not write to any of them.
+    op: it has only positional arguments, and must not write to any of them.
     label: its name in errors.
     formulas: returns backward and setup_context, as torch.library.register_autograd takes them.
-        It is asked at each forward pass; the graph keeps the backward that it gave then.
-    run: calls a formula, `run(backward, ctx, *grads)`, with the build of `op` in force. A
-        checkpoint (torch.utils.checkpoint, use_reentrant=False) around the op computes it again so.
+        It is called at each forward pass; the graph keeps the backward that it returned.
+    run: calls a formula, `run(backward, ctx, *grads)`, with the functions of the build of `op`. A
+        checkpoint (torch.utils.checkpoint, use_reentrant=False) recomputes the op through it, too.
 
     Returns:
-        What calls `op`, and where nothing is recorded goes past the gradient: the dispatcher need
-        not come back to Python to learn that, which takes longer than all the rest of a call.
+        A function that calls `op`. If nothing is recorded it bypasses the gradient, because the
+        dispatcher's call back to Python takes longer than all the rest of a call.
     """
     if not torch._library.utils.is_functional_schema(op._schema):
         raise RuntimeError(f"{label} writes to an argument: it can have no gradient formula")
 
-    count = len(op._schema.arguments)  # asked once: that takes longer than a small call
+    count = len(op._schema.arguments)  # here, because it takes longer than a small call
 
     def below(keys: torch._C.DispatchKeySet, arguments: Iterable[Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
@@ -74,8 +74,8 @@ def register_gradient(
             *arguments, keys = given
             if not torch._C._are_functorch_transforms_active():
                 return below(keys, arguments)
-            # torch.func nests differentiations; the levels below this one record for themselves,
-            # but within `forward` PyTorch has switched recording off.
+            # torch.func nests differentiations. The levels below this one record on their own, but
+            # inside of `forward` PyTorch has switched recording off.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 return below(keys, arguments)
 
@@ -91,7 +91,7 @@ def register_gradient(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> tuple:
-            if all(grad is None for grad in grads):  # of a setup_context that wants no zeros
+            if all(grad is None for grad in grads):  # setup_context wanted None, not zeros
                 return (None,) * len(ctx.needs_input_grad)
             result = run(ctx._backward_formula, ctx, *grads)
             return (*result, None) if isinstance(result, tuple) else (result, None)
@@ -109,7 +109,7 @@ def register_gradient(
             return below(keys, arguments)
         if not torch._C._are_functorch_transforms_active():
             return Formula.apply(*arguments, keys)
-        with enable_single_level_autograd_function():  # the dispatcher comes once for each level
+        with enable_single_level_autograd_function():  # called once for each level
             return Formula.apply(*arguments, keys)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -126,10 +126,10 @@ def register_gradient(
 def with_or_without(
     with_gradient: Callable[..., Any], infer: torch._ops.OpOverload
 ) -> Callable[..., Any]:
-    """What calls the one where a gradient is recorded, else `infer`, and returns what that does.
+    """A function with the results of `infer`, which calls `with_gradient` to record a gradient.
 
-    with_gradient: takes the arguments of `infer` first, and gives its results first. Where others
-        are given it is called, too.
+    with_gradient: its first arguments and results are those of `infer`. It is called, too, if
+        further arguments are given.
     """
     taken, given = len(infer._schema.arguments), len(infer._schema.returns)
 
@@ -144,10 +144,10 @@ def with_or_without(
 
 
 def _compute_again_with(run: Callable[..., Any]) -> None:
-    """Where a checkpoint is recording, let it call its function again through `run`.
+    """If a checkpoint is recording, make it recompute its function through `run`.
 
-    Most often another op's backward has it compute again, so ours would be too late to say so.
-    PyTorch has no public way to tell a checkpoint; its hooks for saved tensors lead to it.
+    Usually another op's backward starts the recomputation, so this op's would be too late to do it.
+    PyTorch has no public way to find the checkpoint; its hooks for saved tensors lead to it.
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     if not hooks or not getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook."):

@@ -1,8 +1,8 @@
-"""What keeps a kernel's mistakes on the simulator off the process, and says whose they are.
+"""Guards that protect the process from a kernel's errors on the simulator, and locate the errors.
 
-A tensor that PyTorch allocates once the runtime is open has memory around it that nobody may touch
-(simulator/executor/guarded_memory.h). One that is older, or numpy's, has not: a C function gets a
-copy of it that has.
+A tensor that PyTorch allocates while the runtime is open has inaccessible memory around it
+(simulator/executor/guarded_memory.h). An older tensor, or one of NumPy's, does not: a C function
+gets a guarded copy of it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 import torch
 
 Named = Iterable[tuple[str, torch.Tensor]]
-Check = Callable[..., None]  # of an error that nobody asked about: jitloader.runtime.check
+Check = Callable[..., None]  # raises unreported errors: jitloader.runtime.check
 
-MOST = 64 << 20  # bytes of a tensor that are copied so
-FAR = 256 << 20  # bytes: guards are as wide
+MOST = 64 << 20  # bytes of the largest tensor that is copied
+FAR = 256 << 20  # bytes: the width of guards
 
-_begin = _end = 0  # addresses of the memory that has guards
+_begin = _end = 0  # addresses of guarded memory
 _runtime: ctypes.CDLL | None = None
 _line_of: Callable[[Path, int], str]
 
 
 def start(runtime: ctypes.CDLL, line_of: Callable[[Path, int], str]) -> None:
-    """Have PyTorch's tensors guarded from here on, where its allocator is one that can be.
+    """Guard PyTorch's tensors from now on, if its allocator supports that.
 
-    line_of: the source's line of an offset into a library; "" if unknown.
+    line_of: returns the source line of an offset into a library; "" if unknown.
     """
     global _begin, _end, _runtime, _line_of
     _runtime, _line_of = runtime, line_of
@@ -43,15 +43,15 @@ def start(runtime: ctypes.CDLL, line_of: Callable[[Path, int], str]) -> None:
 
 
 def entry(library: ctypes.CDLL, function: Any) -> Any:
-    """A function of a library, so called that the process survives what it does."""
+    """A wrapper of a library's function: the process survives the function's errors."""
     address = ctypes.cast(function, ctypes.c_void_p).value
     return library._FuncPtr(_runtime.simulator_entry(address)) if _runtime else function
 
 
 def explained(message: str, tensors: Named = ()) -> str:
-    """A kernel's failure with the line that failed and, of an access, the tensor and the index.
+    """A kernel's failure, with the line that failed and, for an access, the tensor and the index.
 
-    message: the runtime's. tensors: what the call was given, each with its parameter's name.
+    message: the runtime's. tensors: those of the call, each with its parameter's name.
     """
     fault = _runtime.simulator_take_fault().decode(errors="replace") if _runtime else ""
     if "past the end of its dynamic shared memory" in message:
@@ -71,7 +71,7 @@ def explained(message: str, tensors: Named = ()) -> str:
 
 
 def _element(access: str, address: int, tensors: Named) -> str:
-    """Which element of which tensor an access meant: of the nearest, if none is far."""
+    """The element that an access meant: of the nearest tensor, unless that is far away."""
     nearest, least = "", FAR
     for name, tensor in tensors:
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
@@ -88,14 +88,14 @@ def _element(access: str, address: int, tensors: Named) -> str:
     return nearest
 
 
-# Where the copies of storages lie that have none of their own guards, while a call runs.
+# During a call, the addresses of guarded copies, by the address of the unguarded storage.
 _moved: dict[int, int] = {}
 
 
 @contextmanager
 def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Meanwhile `address` is one in guarded memory; what the call writes there is copied back, if
-    it does not fail."""
+    """In this block `address` returns addresses of guarded copies, which are copied back unless
+    the call fails."""
     copies = []
     for tensor in tensors:
         storage = tensor.untyped_storage()
@@ -103,7 +103,7 @@ def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         if not at or lies_within(at) or at in _moved or storage.nbytes() > MOST:
             continue
         original = torch.empty(0, dtype=torch.uint8).set_(storage)
-        skew = at % 64  # so that a vector's alignment stays what it is
+        skew = at % 64  # keeps the alignment of vectors
         copy = torch.empty(skew + storage.nbytes(), dtype=torch.uint8)[skew:].copy_(original)
         if lies_within(copy.data_ptr()):
             _moved[at] = copy.data_ptr()
@@ -118,18 +118,18 @@ def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def lies_within(address: int) -> bool:
-    """Whether an address is one of the memory that has guards."""
+    """Whether an address is in guarded memory."""
     return _begin <= address < _end
 
 
 def is_guarded(tensor: torch.Tensor) -> bool:
-    """Whether its memory has guards, or is none that could have."""
+    """Whether its memory is guarded, or is of a kind that cannot be."""
     is_none = not _end or tensor.device.type != "cpu" or tensor.layout != torch.strided
     return is_none or lies_within(tensor.data_ptr()) or not tensor.numel()
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Where a call finds a tensor."""
+    """The address of a tensor in a call."""
     at = tensor.data_ptr()
     if not _moved:
         return at

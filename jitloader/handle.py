@@ -28,14 +28,14 @@ from jitloader.opening import OpenBuild, open_build, opened, opened_now
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
-if TYPE_CHECKING:  # what a warm load does without is imported where it is called
+if TYPE_CHECKING:  # what a warm load does not need is imported in functions
     from jitloader.shapes import OfClass
     from toolchain.listing import Listing
     from toolchain.listing_diff import ListingDiff
 
 
 class _Described:
-    """The docstring of a class; of its instances, what they can be called with comes first."""
+    """The docstring of a class; for an instance, its functions' signatures come first."""
 
     def __init__(self, text: str):
         self.text = text
@@ -51,7 +51,7 @@ class Kernel:
 
     Every function of the binding is an attribute (`kernel.forward`). Handles are made by `load`,
     one for each set of sources, target and flags in a process. So a copy is the same handle, and
-    so is what is unpickled; another process that unpickles it loads the kernel.
+    unpickling gives the same handle; in another process it loads the kernel.
     """
 
     __doc__ = _Described(__doc__)
@@ -59,16 +59,16 @@ class Kernel:
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
         self._functions = Functions(self, self._no_such)
-        self._inputs: Inputs | None = None  # what the newest build, or its error, is of
+        self._inputs: Inputs | None = None  # of the newest build, or of the error
         self._instrumented: tuple[Recipe, Inputs, OpenBuild] | None = None  # for lab.check
         self._formulas = Formulas(recipe.name, self._is_covered, self._functions.run_with)
         self._lock = free_in_child(threading.RLock())
 
     def reload(self) -> bool:
-        """Make the files as they are now the ones that run.
+        """Make the build of the files as they are now the one that runs.
 
         Returns:
-            True if that changed anything, False if the newest build is already theirs.
+            True if that changed anything, False if it is already the newest build.
 
         Raises:
             CompileError: they do not compile; until they do, calls of this kernel raise it too.
@@ -83,7 +83,7 @@ class Kernel:
                     self._formulas.register(build)
                     self._functions.classes = self._classes(inputs)
             except BaseException as error:
-                # Broken or interrupted: whatever runs next must not be the old kernel.
+                # Broken or interrupted: later calls must not run the old kernel.
                 interrupted = RuntimeError(
                     f"the build of {self.name} was interrupted: load it again"
                 )
@@ -107,7 +107,7 @@ class Kernel:
             return changed
 
     def _classes(self, inputs: Inputs) -> list[OfClass]:
-        """The builds for the classes of shapes that the tables among the inputs have."""
+        """The builds for the classes of shapes in the inputs' tuning tables."""
         if not inputs.tuned_by_shape:
             return []
         from jitloader.shapes import opened_for
@@ -115,7 +115,7 @@ class Kernel:
         return opened_for(inputs, self._opened_with)
 
     def _register_formulas(self) -> None:
-        """With the builds that run, after one more was given."""
+        """Register a new formula for the builds that run."""
         for build in (self._functions.newest, *(it.build for it in self._functions.classes)):
             self._formulas.register(build)
 
@@ -126,9 +126,9 @@ class Kernel:
         return build
 
     def is_current(self) -> bool:
-        """Whether the files are still those of the newest build, or of the error in its place.
+        """Whether the files are still those of the newest build, or of the error that replaces it.
 
-        Where nothing changed this asks for the files' dates alone: some 0.1 ms.
+        If nothing changed this reads only the files' dates: about 0.1 ms.
         """
         with self._lock:
             return self._inputs is not None and self._inputs.are_current()
@@ -142,11 +142,11 @@ class Kernel:
         return builds_of(self.recipe)
 
     def at(self, build: Build | str | int | None = None) -> OpenBuild:
-        """One build, to be called beside the newest: `kernel.at(1).forward(x)`.
+        """One build, to call beside the newest: `kernel.at(1).forward(x)`.
 
         Args:
             build: one of `builds()`, its position there (0 is the newest), or the first characters
-                of its digest. None is the build that runs now: what a torch.autograd.Function of
+                of its digest. None is the build that runs now, which a torch.autograd.Function of
                 your own should keep for its backward pass.
 
         Raises:
@@ -166,9 +166,9 @@ class Kernel:
             return opened_build
 
     def instrumented(self, trace: bool = False, flags: tuple[str, ...] = ()) -> OpenBuild:
-        """The newest build of the same files for `lab.check`: on the CPU, telling every access.
+        """A build of the same files for `lab.check`: on the CPU, with every access reported.
 
-        trace: and every line, for `lab.trace`. flags: of the compiler's, besides its own.
+        trace: report every line, too, for `lab.trace`. flags: further compiler flags.
 
         Raises:
             CompileError: they do not compile.
@@ -186,9 +186,9 @@ class Kernel:
         return build
 
     def for_gpu(self, compile: bool = True) -> Build | None:
-        """The build of the same files for a GPU, which need not be here: for its machine code.
+        """The build of the same files for a GPU, for its machine code. No GPU need be here.
 
-        compile: if there is none yet; else None stands for that.
+        compile: whether to compile it if the cache has none; if not, None is returned.
 
         Raises:
             MissingTool: there is no nvcc.
@@ -212,12 +212,12 @@ class Kernel:
             kernel.debug("forward", x)   # at a terminal: gdb's prompt; then: run
             kernel.debug("forward", x, commands=["break mine.cu:12 thread 3,0,0", "run", "bt"])
 
-        docs/trace.md says what gdb knows of CUDA.
+        docs/trace.md says which of CUDA's concepts gdb shows.
 
         Args:
-            function: a name of this kernel's, `kernel.name[grid, block]`, or any function.
+            function: the name of one of this kernel's, `kernel.name[grid, block]`, or any function.
             args, kwargs: its arguments, which are copied.
-            commands: of gdb, for where there is no terminal, as in a notebook.
+            commands: gdb commands, if there is no terminal, as in a notebook.
 
         Returns:
             The output of gdb and of the call; without commands, "".
@@ -225,7 +225,7 @@ class Kernel:
         Raises:
             MissingTool: there is no gdb.
             CompileError: the files do not compile.
-            RuntimeError: there are no commands, and no terminal to ask for them.
+            RuntimeError: there are no commands, and no terminal to type them at.
             TypeError: the function or an argument cannot be sent to another process.
         """
         from jitloader import debugger  # late: a warm load does without
@@ -239,7 +239,7 @@ class Kernel:
 
     @contextlib.contextmanager
     def in_place(self, recipe: Recipe) -> Iterator[OpenBuild]:
-        """Meanwhile the functions are those of another recipe's build, formulas included.
+        """In this block the functions are those of another recipe's build, with its formulas.
 
         Raises:
             CompileError: its files do not compile.
@@ -269,7 +269,7 @@ class Kernel:
     def whole(self) -> Build:
         """The newest build, once all of it is compiled.
 
-        Until then, for some time after an edit, what was not called yet may be missing.
+        For some time after an edit, functions that were not called yet may not be compiled.
 
         Raises:
             CompileError: it does not compile.
@@ -284,17 +284,17 @@ class Kernel:
         return lazy_launchers.whole(build, self.recipe)
 
     def resources(self, threads: int = 256, *, whole: bool = True) -> list:
-        """What each kernel of the newest build takes: registers, spills, shared memory, occupancy.
+        """Registers, spills, shared memory and occupancy of each kernel of the newest build.
 
-        A list with an item for each kernel and architecture, shown as a table. `spilled` are the
-        bytes of registers that a thread has to keep in memory; `occupancy(threads, shared)` of an
-        item is the part of a multiprocessor's threads that such blocks can fill. For a build
-        without registers, the simulator's or one of JITLOAD_DEBUG, it is empty and says so.
+        A list with an item for each kernel and architecture, shown as a table. An item's `spilled`
+        is the bytes of registers that a thread keeps in local memory; `occupancy(threads, shared)`
+        is the occupancy with blocks of so many threads and bytes of dynamic shared memory. For a
+        build without registers, by the simulator or JITLOAD_DEBUG, it is empty and says so.
 
         Args:
             threads: of a block, for the occupancy that the table shows.
-            whole: wait until all kernels are compiled; else, for some time after an edit, those
-                that have been launched.
+            whole: wait until all kernels are compiled. If False, for some time after an edit only
+                kernels that have been launched are listed.
         """
         from toolchain.resources import Resources, uses  # late: a warm load does without
 
@@ -322,13 +322,13 @@ class Kernel:
     ) -> Listing | ListingDiff:
         """The GPU's machine code of the newest build, beside the source lines that made it.
 
-        `kernel.sass("forward", line=42)` is what became of one line; `kernel.sass(against=1)` is
-        what the newest edit changed, but for the numbers of registers.
+        `kernel.sass("forward", line=42)` has the instructions of one line; `kernel.sass(against=1)`
+        is what the newest edit changed, except for register numbers.
 
         Args: as of `Build.sass`; against: an older build, named as for `at`.
 
-        Returns, raises: as `Build.sass`. For a build without machine code of a GPU, the
-        simulator's, the list is empty and says so.
+        Returns, raises: as `Build.sass`. For a build without GPU machine code, by the simulator,
+        the list is empty and says so.
         """
         older = None if against is None else self._whole(self._found(against))
         return self.whole().sass(name, line=line, architecture=architecture, against=older)
@@ -341,7 +341,7 @@ class Kernel:
         architecture: str | None = None,
         against: Build | str | int | None = None,
     ) -> Listing | ListingDiff:
-        """The PTX of the newest build, which nvcc makes once more for it; otherwise as `sass`."""
+        """The PTX of the newest build, which nvcc makes again for this; otherwise as `sass`."""
         older = None if against is None else self._whole(self._found(against))
         return self.whole().ptx(name, line=line, architecture=architecture, against=older)
 
@@ -362,7 +362,7 @@ class Kernel:
         return matches[0]
 
     def register_fake(self, name: str) -> Callable[[Callable], Callable]:
-        """Decorator: the shape formula of op `name`, as `torch.library.register_fake` takes it."""
+        """Decorator: the fake implementation of op `name`, as in `torch.library.register_fake`."""
 
         def decorate(formula: Callable) -> Callable:
             self._formulas.add_fake(name, formula)
@@ -379,25 +379,25 @@ class Kernel:
         setup_context: Callable | None = None,
         infer: str | None = None,
     ) -> Callable:
-        """The gradient of op `name`, as `torch.library.register_autograd` takes it.
+        """Register the gradient of op `name`, as in `torch.library.register_autograd`.
 
-        Under torch.func too; forward-mode differentiation of the op raises NotImplementedError.
+        It works under torch.func too; forward-mode differentiation raises NotImplementedError.
 
-        backward: a function, or in lines of text which functions of the kernel compute the
+        backward: a function, or lines of text that say which functions of the kernel compute the
             gradients of which inputs, as in "x, weight = backward(grad, x, weight, rstd, eps)",
-            where rstd is what the schema calls an output. Text needs no setup_context, and PyTorch
-            carries it out without Python, in less time: `jitloader.gradient_text` has the rules.
-        infer: an op for where no gradient is wanted. It takes the first arguments of op `name` (all
-            of them, if backward is text) and gives the first of its results: beside a small call it
-            takes long to make the others.
+            where rstd is an output's name in the schema. Text needs no setup_context, and runs
+            without Python, in less time: `jitloader.gradient_text` has the rules.
+        infer: an op to call if no gradient is wanted. It takes the first arguments of op `name`
+            (all of them, if backward is text) and returns its first results. So a small call does
+            not spend time on making the others.
 
         Returns:
-            What calls the one or the other, and returns what `infer` does: `infer` where nothing is
-            recorded and no argument that it does not take is given, else op `name`.
+            A function with the results of `infer`. It calls `infer` if nothing is recorded and only
+            arguments of `infer` are given, else op `name`.
 
         Raises:
-            TypeError: no binding makes an op of it; nothing is registered then.
-            ValueError: the text cannot be read, or names what there is not.
+            TypeError: it is no op of a binding; nothing is registered then.
+            ValueError: the text cannot be read, or names something that does not exist.
         """
         newest = self._functions.newest
         if newest and not hasattr(getattr(torch.ops, newest.build.name), name):
@@ -410,7 +410,7 @@ class Kernel:
             )
         if isinstance(backward, str):
             self._formulas.add_text(name, backward, sys._getframe(1).f_code)
-            self._formulas.derivative(self._functions.newest, name)  # which tells what is wrong
+            self._formulas.derivative(self._functions.newest, name)  # raises if it is wrong
         else:
             self._formulas.add_gradient(name, backward, setup_context)
         if infer:
@@ -424,11 +424,10 @@ class Kernel:
     ) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.
 
-        keep: arguments that stay as they are and have no say, such as a buffer of sums.
-        policy: what the others are cast to, by the names of PyTorch's lists: with "promote" to the
-            widest of their types, as are those of PyTorch's pointwise ops; with
-            "lower_precision_fp" to autocast's own type, unless they are float64, as are those of
-            its products.
+        keep: arguments that stay as they are and do not count, such as a buffer of accumulators.
+        policy: what the others are cast to, in PyTorch's names: with "promote" to the widest of
+            their types, as PyTorch does for pointwise ops; with "lower_precision_fp" to autocast's
+            type, unless they are float64, as PyTorch does for matrix products.
 
         Raises:
             ValueError: there is no such policy.
@@ -442,14 +441,14 @@ class Kernel:
         self._register_formulas()
 
     def signatures(self) -> list[str]:
-        """How each function of the newest build is called, a stream being filled in: as in
+        """How each function of the newest build is called, without its stream parameter, such as
         "mine.add[grid, block](const float* x, float* y, int n)"."""
         from toolchain.signatures import STREAM
 
         shown = []
         for name, declared in self.build.exports.items():
             if name not in self._functions.newest.functions:
-                continue  # a macro or an #if has misled us
+                continue  # found in the text, but not compiled: a macro or an #if
             if declared is None:
                 shown.append(f"{self.name}.{name}")
                 continue
@@ -461,7 +460,7 @@ class Kernel:
         return shown
 
     def _is_covered(self, code: CodeType | None) -> bool:
-        """Whether the digest of the builds covers it: it stands in the op's .py."""
+        """Whether the builds' digest covers this code, that is, whether it is in the op's .py."""
         home = arguments.op_file(self.recipe.name, ".py")
         return bool(self.recipe.formulas and code) and Path(code.co_filename) == home
 
@@ -479,10 +478,10 @@ class Kernel:
         )
 
     def explanations(self) -> dict[str, str]:
-        """Why what the .cu files define cannot be called from Python: a sentence for each name.
+        """Why definitions of the .cu files cannot be called from Python: a sentence for each name.
 
-        There are none for a build with a binding, which decides, or one that is gone from the
-        cache.
+        It is empty for a build with a binding, which decides what can be called, or if the cache no
+        longer has the build.
         """
         from toolchain.launchers import explanations  # late: a warm load does without
 
@@ -517,12 +516,12 @@ class Kernel:
 
     @property
     def build(self) -> Build:
-        """The newest, which runs."""
+        """The newest build, which runs."""
         return self._functions.newest.build
 
     @property
     def notes(self) -> list[str]:
-        """What of the sources and flags means something else for this target than to nvcc."""
+        """Parts of sources and flags that have another meaning for this target than for nvcc."""
         return self.build.notes
 
     @property
@@ -545,7 +544,7 @@ class Kernel:
         return self
 
     def __reduce__(self) -> tuple:
-        """What loads it elsewhere, and the modules that gave it formulas."""
+        """The arguments of `load`, and the modules that define its formulas."""
         modules = self._formulas.modules() - {"__main__", "__mp_main__"}
         return _unpickled, (*arguments_for(self.recipe), sorted(modules))
 
@@ -557,7 +556,7 @@ class Kernel:
 def _tell_dynamo() -> None:
     """Functions compiled around the old build must be traced again.
 
-    Dynamo's guards would notice, but after eight recompilations of a function it gives up.
+    Dynamo's guards would notice, but it gives up after eight recompilations of a function.
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
@@ -584,7 +583,7 @@ def handle_for(recipe: Recipe) -> Kernel:
         if key not in _kernels:
             _kernels[key] = Kernel(recipe)
         kernel = _kernels[key]
-        kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
+        kernel.recipe = recipe  # formulas change if kernels/NAME.py is imported again
     kernel.reload()
     if kernel._functions.instead is None:
         for join in _joining:
@@ -593,7 +592,7 @@ def handle_for(recipe: Recipe) -> Kernel:
 
 
 def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) -> Kernel:
-    """A kernel that this process has is left as it is; another is loaded, its formulas with it."""
+    """The kernel, if this process has it; else it is loaded with its formulas."""
     for module in modules:
         importlib.import_module(module)
     recipe = recipe_of(sources, **options)
@@ -602,15 +601,15 @@ def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) 
     return kernel if kernel and kernel._functions.newest else handle_for(recipe)
 
 
-_joining: list[Callable[[Kernel], None]] = []  # what `instrumented` does with a loaded kernel
+_joining: list[Callable[[Kernel], None]] = []  # functions of `instrumented` for each loaded kernel
 
 
 @contextlib.contextmanager
 def instrumented(
     opened: Callable[[OpenBuild], None], trace: bool = False, flags: tuple[str, ...] = ()
 ) -> Iterator[None]:
-    """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
-    are those of kernels that are loaded meanwhile.
+    """In this block every function of every kernel, also of those loaded in it, is that of the
+    kernel's instrumented build.
 
     A build is made when its kernel is first called; `opened` is called with it before each call.
     """
@@ -621,7 +620,7 @@ def instrumented(
         return build
 
     def instead(build: str) -> str:
-        """Of a backward pass that was recorded before: a newest build's; others keep theirs."""
+        """For a recorded backward pass: replace only the newest build of a kernel."""
         for kernel in kernels:
             if build == kernel.build.name:
                 return of(kernel).build.name
@@ -649,6 +648,6 @@ def instrumented(
 
 
 def loaded() -> list[Kernel]:
-    """The handles of this process: every kernel that `load` has returned."""
+    """The handles of this process: all kernels that `load` has returned."""
     with _loading:
         return [kernel for kernel in _kernels.values() if kernel._functions.newest]

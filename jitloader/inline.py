@@ -1,4 +1,4 @@
-"""`jitload.load_inline`: sources as strings, in the words of PyTorch's own load_inline."""
+"""`jitload.load_inline`: sources as strings, with the arguments of PyTorch's load_inline."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def load_inline(
     target: str | None = None,
     **others: object,
 ) -> Kernel:
-    """Compile sources that are strings, and open them: torch.utils.cpp_extension.load_inline, which
-    also works without a GPU.
+    """Compile sources that are strings, and open them: like torch.utils.cpp_extension.load_inline,
+    but also without a GPU.
 
         kernel = jitload.load_inline("mine", cpp_sources="torch::Tensor twice(torch::Tensor x);",
                                      cuda_sources=CUDA, functions=["twice"])
@@ -38,14 +38,14 @@ def load_inline(
     Args:
         name: of the kernel.
         cpp_sources, cuda_sources: the texts.
-        functions: those of the texts that Python is to call, bound by pybind11 as PyTorch does it,
-            perhaps with their docstrings. None: what the texts bind themselves, or else their
-            kernels and extern "C" functions, as `load` offers them.
+        functions: the functions that Python is to call, bound by pybind11 as PyTorch does it; with
+            a dict, with their docstrings. None: what the texts bind themselves, or else their
+            kernels and extern "C" functions, as with `load`.
         extra_cflags, extra_cuda_cflags: for the compilers; extra_include_paths: folders of headers.
-        no_implicit_headers: leave out the #include of PyTorch's headers above the texts. So it is
-            anyway where there are no C++ sources and no functions.
+        no_implicit_headers: do not #include PyTorch's headers above the texts. They are not
+            included either if there are no C++ sources and no functions.
         target: "cuda" or "cpu"; by default `default_target()`.
-        others: PyTorch's further options, such as verbose and with_cuda, which change nothing here.
+        others: PyTorch's further options, such as verbose and with_cuda, which have no effect here.
 
     Returns:
         The kernel's handle, as `load` does.

@@ -1,4 +1,4 @@
-"""What decides a build: sources, headers, flags, compilers, and the digest of them all."""
+"""The inputs of a build (sources, headers, flags, compilers) and the digest of them all."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
 
-COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
+COARSEST_CLOCK = 2_000_000_000  # ns: the resolution of FAT's times
 READ_BY_COMPILERS = (
     *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC"),
     *("SDKROOT", "MACOSX_DEPLOYMENT_TARGET"),
 )
-LAYOUT = 6  # of the cache: raised when what a build's folder holds changes its meaning
+LAYOUT = 6  # of the cache: raised when the contents of a build's folder change meaning
 
 
 class Stat(NamedTuple):
-    """What tells, without reading it, that a file is still the same one."""
+    """What tells, without reading a file, whether it has changed."""
 
     device: int
     inode: int
     size: int
-    changed: int  # st_mtime_ns and st_ctime_ns: an edit may put the first back, not the second
+    changed: int  # st_mtime_ns and st_ctime_ns: only the first can be set back
     touched: int
-    is_settled: bool  # changed long enough ago for the next change to show
+    is_settled: bool  # last changed long enough ago that a new change would show
 
 
 def _stat(place: str) -> Stat | None:
-    """Of a file; None where there is none."""
+    """The Stat of a file; None if there is none."""
     try:
-        status = os.stat(place)  # noqa: PTH116 - a Path would double the time
+        status = os.stat(place)  # noqa: PTH116 - a Path takes twice the time
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -60,18 +60,18 @@ def _stat(place: str) -> Stat | None:
 
 @dataclass(frozen=True)
 class Inputs(Code):
-    """What decides a build, as it was when it was read."""
+    """The inputs of a build, as they were when they were read."""
 
-    cache: Cache  # where compilers' versions and depfiles' headers are noted
-    stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
-    environment: dict[str, str]  # what compilers read there
+    cache: Cache  # it keeps compilers' versions and headers from depfiles
+    stats: dict[str, Stat | None]  # of every place searched; None if there is no file
+    environment: dict[str, str]  # the variables that compilers read
     named: dict[str, str]  # digests of other files that flags name, such as static libraries
 
     @classmethod
     def read(cls, recipe: Recipe, cache: Cache) -> Inputs:
-        """Follow #include as the compiler looks headers up.
+        """Read the files, and follow #include as the compiler does.
 
-        What a macro includes is known only after a first build, from its depfile: see `note`.
+        Headers that a macro includes are known after a first build, from its depfile: see `note`.
         """
         files: dict[Path, bytes] = {}
         stats: dict[str, Stat | None] = {}
@@ -88,7 +88,7 @@ class Inputs(Code):
             named += next(filter(None, (list(filter(is_file, each)) for each in places)), [])
         folders = [*recipe.include, *_folders_named_in(flags, environment), INSTALLED]
         queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
-        if recipe.target == "cuda":  # GPUs have tables of constants
+        if recipe.target == "cuda":  # only GPUs have tuning tables
             from toolchain.tuning import tuning_table
 
             queue += map(str, map(tuning_table, recipe.sources))
@@ -113,7 +113,7 @@ class Inputs(Code):
 
     @classmethod
     def kept(cls, recipe: Recipe, build: Build) -> Inputs:
-        """Those of a build, as the cache keeps them: current whatever has changed since."""
+        """The inputs of a build as the cache keeps them: always current."""
         folder, cache = build.folder / "sources", Cache.here()
         kept = {sources.labelled(name): folder / file for name, file in build.kept.items()}
         files = {path: file.read_bytes() for path, file in kept.items()}
@@ -121,21 +121,21 @@ class Inputs(Code):
 
     @cached_property
     def build(self) -> Build | None:
-        """Of inputs that were remembered: theirs, which is whole."""
+        """The build of remembered inputs, which is whole; else None."""
         return None
 
     def plain(self) -> Inputs:
-        """The same without what is for lab.check."""
+        """The same without instrumentation for lab.check."""
         return replace(self, recipe=replace(self.recipe, check=False, trace=False))
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.
 
-        The environment, too, as far as compilers look at it.
+        So must be the environment variables that compilers read.
 
-        A file's content is compared where its stat is no longer the same, and where it was changed
-        so shortly before it was read (or, after the clock went back, in the future) that another
-        change could have left the same stat.
+        A file's content is compared if its stat has changed. It is also compared if the file was
+        changed so shortly before it was read (or, after the clock went back, in the future) that
+        another change could have left the same stat.
         """
         if self.environment != _environment():
             return False
@@ -153,7 +153,7 @@ class Inputs(Code):
         return True
 
     def _is_as_read(self, place: str, is_dated_alike: bool) -> bool:
-        """Whether a file holds what it held; of one that is only looked up its date tells that."""
+        """Whether a file's content is unchanged; for files that are only searched for, its date."""
         try:
             if (path := Path(place)) in self.files:
                 return path.read_bytes() == self.files[path]
@@ -164,7 +164,7 @@ class Inputs(Code):
         return is_dated_alike
 
     def know_all_noted(self) -> bool:
-        """Whether no other process has found since that the compiler reads more."""
+        """Whether these are all inputs that any process has noted by now."""
         return all(map(self.stats.__contains__, _noted(self.recipe, self.cache)))
 
     def in_order(self) -> list[Path]:
@@ -172,13 +172,13 @@ class Inputs(Code):
         return [*self.recipe.sources, *sorted(self.files.keys() - set(self.recipe.sources))]
 
     def note(self, headers: set[Path]) -> None:
-        """Count these headers as inputs of the recipe from now on."""
+        """Note that these headers are inputs of the recipe, from now on."""
         known = {*headers, *map(Path, _noted(self.recipe, self.cache))}
-        labels = sorted(map(label, known))  # other checkouts of the project have the same recipe
+        labels = sorted(map(label, known))  # other clones have the same recipe
         write_note(_note(self.recipe, self.cache.own), {"headers": labels})
 
     def require_compilers(self) -> None:
-        """Raises: MissingTool, where they are gone and only remembered."""
+        """Raises: MissingTool, if they are remembered but no longer there."""
         machine.compiler_versions(self.recipe.target, self.cache.own / "compilers")
 
     @cached_property
@@ -191,7 +191,7 @@ class Inputs(Code):
 
     @property
     def settings(self) -> str:
-        """The digest of all that decides what a compiler makes of a file."""
+        """The digest of all that decides a compiler's output, apart from the files."""
         return digest_of(str(LAYOUT), self.recipe.key, *self._tools)
 
     @cached_property
@@ -210,14 +210,14 @@ class Inputs(Code):
 
     @property
     def name(self) -> str:
-        """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
+        """The extension's name: TORCH_EXTENSION_NAME, namespace, and folder in the cache."""
         return f"{self.recipe.identifier}_{self.digest}"
 
 
 def _compilers(target: str, cache: Cache) -> str:
-    """What they call themselves; where they are gone, what they did when last seen.
+    """The compilers' version texts; if they are gone, those when last seen.
 
-    So builds in the cache outlive their compilers.
+    So builds in the cache can be used without their compilers.
     """
     note = Path("compilers", f"{target}_{digest_of(machine.cxx())[:16]}")
     try:
@@ -228,20 +228,20 @@ def _compilers(target: str, cache: Cache) -> str:
                 return known["said"]
         raise
     if read_note(cache.own / note) != {"said": versions}:
-        with contextlib.suppress(OSError):  # a full disk, and the build may be there already
+        with contextlib.suppress(OSError):  # a full disk; the build may be cached already
             write_note(cache.own / note, {"said": versions})
     return versions
 
 
 def _environment() -> dict[str, str]:
-    """What compilers read from it."""
+    """The environment variables that compilers read."""
     return {name: os.environ[name] for name in READ_BY_COMPILERS if name in os.environ}
 
 
 def _folders_named_in(flags: Sequence[str], environment: dict[str, str]) -> list[Path]:
-    """Where flags and the environment have compilers look for headers of the user's.
+    """The header folders that flags and the environment name for compilers.
 
-    Those of -I are a recipe's own. A relative folder would be one of the build's.
+    Those of -I are in the recipe. Relative folders are left out: they would be the build's.
     """
     options = ("-iquote", "-isystem", "--system-include", "-idirafter")
     folders = [folder for option in options for folder in sources.folders_in(flags, option)]
@@ -251,14 +251,14 @@ def _folders_named_in(flags: Sequence[str], environment: dict[str, str]) -> list
 
 
 def _content(place: str) -> str:
-    """A digest of a file that compilers or the linker read; "" for a library that is only opened
-    when the kernel is."""
+    """A digest of a file that compilers or the linker read; "" for a shared library, which is
+    opened only with the kernel."""
     return digest_of(Path(place).read_bytes()) if named_files.is_linked_in(place) else ""
 
 
 @cache
 def _simulators_digest() -> str:
-    """Of what rewrites the sources and of what their kernels run on: one a process, like these."""
+    """The digest of the simulator and of what rewrites sources, computed once per process."""
     suffixes = {".py", ".cpp", ".h", ".cuh", ""}  # <cuda/barrier> has none
     parts = (p for p in sorted(SIMULATOR.rglob("*")) if p.suffix in suffixes and p.is_file())
     return digest_of(*(part.read_bytes() for part in parts))
@@ -276,7 +276,7 @@ def _noted(recipe: Recipe, cache: Cache) -> list[str]:
 def formulas_of(path: Path) -> str:
     """Digest of a Python file's code; comments and docstrings do not count.
 
-    To parse it takes longer than the rest of a warm load, so a note remembers what came of it.
+    Parsing takes longer than the rest of a warm load, so the cache keeps the digest.
     """
     try:
         text = path.read_bytes()

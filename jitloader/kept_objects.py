@@ -1,8 +1,8 @@
-"""The last object of each source, kept in the cache for the builds of a kernel to come.
+"""The last object of each source, kept in the cache for later builds of the kernel.
 
-An edit changes one file of a kernel's; what the others were compiled to is linked again. `objects/`
-holds a folder for each source of a kernel, which the next object replaces. The first edit of a
-kernel that a class shares is linked with the objects of its teacher.
+An edit usually changes one file of a kernel; the objects of the others are linked again. `objects/`
+has a folder for each source of a kernel, with its newest object. In a class that shares a cache,
+the first edit of a kernel is linked with the teacher's objects.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from toolchain.sources import label
 
 
 def earlier(inputs: Inputs, on_demand: OnDemand | None = None) -> Earlier:
-    """The objects that builds of the same kernel have left.
+    """The objects that earlier builds of the same kernel have left.
 
-    Of a kernel of one source there are none: whatever changes it changes its object. But an edit
-    that leaves the host code of a build `on_demand` as it was leaves the object of that.
+    A kernel of one source has none, because every change changes its object. But if a build's
+    kernels are compiled `on_demand`, the object of its host code is kept while that is unchanged.
     """
     recipe, folders = inputs.recipe, {}
     if recipe.part:
@@ -51,11 +51,11 @@ def earlier(inputs: Inputs, on_demand: OnDemand | None = None) -> Earlier:
 def keep(
     inputs: Inputs, objects: dict[int, Object], work: Path, on_demand: OnDemand | None = None
 ) -> None:
-    """Leave new objects for later builds; `work` is the build's private folder.
+    """Keep new objects for later builds; `work` is the build's private folder.
 
-    On a full disk they are left out: the build itself is there.
+    On a full disk they are not kept; the build is complete without.
 
-    on_demand: of a build whose kernels are compiled on demand.
+    on_demand: for a build whose kernels are compiled on demand.
     """
     alone = len(inputs.recipe.sources) == 1 and not on_demand
     if alone or inputs.recipe.program or inputs.recipe.part:
@@ -73,11 +73,11 @@ def keep(
 
 
 def deferred(inputs: Inputs) -> Deferred | None:
-    """The launchers of a kernel, as its .cu had them when it was last compiled whole.
+    """The launchers in a kernel's .cu when it was last compiled whole.
 
-    What is instrumented for lab.check has those of the whole that is not.
+    For a build that is instrumented for lab.check, those of the build that is not.
 
-    None where it cannot be compiled in parts.
+    None if it cannot be compiled in parts.
     """
     if inputs.recipe.check:
         plain = deferred(inputs.plain())
@@ -104,7 +104,7 @@ def deferred(inputs: Inputs) -> Deferred | None:
 
 
 def _still_reads(inputs: Inputs, folder: Path, note: dict[str, Any]) -> bool:
-    """Whether the files that an object was made from are those that an earlier build had."""
+    """Whether the files that an object was made from are still those of its build."""
     build = Build.read(folder.parents[1] / note["build"])
     now = {label(path): data for path, data in inputs.files.items()}
     return build is not None and all(
@@ -125,8 +125,8 @@ def part_of(
 def host_part_of(
     inputs: Inputs, functions: Mapping[str, DeferredFunction], launchers: Iterable[str]
 ) -> Inputs:
-    """The inputs of a library with launchers alone, which stays what it is where an edit changes
-    nothing but what kernels know."""
+    """The inputs of a library with launchers only, which do not change if an edit changes only
+    kernels."""
     part = parts.part("", functions, sorted(launchers), "")._replace(of_host=True)
     source = next(path for path in inputs.recipe.sources if path.suffix == ".cu")
     texts = {path: inputs.text(path) for path in inputs.files}
@@ -137,7 +137,7 @@ def host_part_of(
 
 
 def without_aliases(inputs: Inputs, output: str) -> Inputs | None:
-    """The inputs of a part without the aliases that the compiler refused; None where it has none.
+    """The inputs of a part without the aliases that the compiler refused; None if there are none.
 
     output: the compiler's.
     """
@@ -150,7 +150,7 @@ def without_aliases(inputs: Inputs, output: str) -> Inputs | None:
 
 
 def _read(folder: Path) -> Object | None:
-    """None where there is none, or not a whole one."""
+    """The object in a folder; None if there is none, or an incomplete one."""
     note = read_note(folder / MANIFEST)
     if note is None:
         return None
@@ -162,7 +162,7 @@ def _read(folder: Path) -> Object | None:
 
 
 def _place(inputs: Inputs, folder: str) -> Path:
-    """Where an object lies: among those of one's own, or else in a layer of the cache below."""
+    """The folder of an object: in the user's own cache, or else in a shared one."""
     places = [layer / folder for layer in inputs.cache.folders]
     return next((place for place in places if (place / MANIFEST).is_file()), places[0])
 
@@ -173,7 +173,7 @@ def _folder(inputs: Inputs, number: int) -> str:
 
 
 def _compiled_as(inputs: Inputs, number: int) -> Inputs:
-    """Whose settings a source is compiled with: lab.check instruments kernels, and no binding."""
+    """The inputs with a source's settings: lab.check instruments kernels, not bindings."""
     is_kernel = inputs.recipe.sources[number].suffix == ".cu"
     return inputs.plain() if inputs.recipe.check and not is_kernel else inputs
 
