@@ -177,7 +177,7 @@ def _build_in(
     lifeline: int | None = None,
 ) -> Build | None:
     with uncollected():
-        from jitloader import kept_objects  # late: a warm load does without
+        from jitloader import kept_objects  # late: a warm load does not need it
         from jitloader.events import announced, note
         from toolchain.compile import compile_library
         from toolchain.errors import warnings_of

@@ -126,7 +126,7 @@ class Build:
         Raises:
             MissingTool: cuobjdump or nvdisasm is not on this machine.
         """
-        from toolchain.sass import machine_code  # late: a warm load does without
+        from toolchain.sass import machine_code  # late: a warm load does not need it
 
         return machine_code(self.library) if self.target == "cuda" else ()
 
@@ -156,7 +156,7 @@ class Build:
                 it.
             ValueError: the build has no such function or line.
         """
-        from jitloader.listings import listed  # late: a warm load does without
+        from jitloader.listings import listed  # late: a warm load does not need it
 
         return listed("SASS", self, name, line, architecture, against)
 
@@ -209,7 +209,7 @@ class Diff:
     """
 
     def __init__(self, before: Build, after: Build):
-        import difflib  # late: a warm load does without
+        import difflib  # late: a warm load does not need it
 
         self.before, self.after = before, after
         old, new = before.sources(), after.sources()

@@ -84,7 +84,7 @@ class Formulas:
             call = gradients.with_or_without(opened.functions[name], _op(opened, infer))
             opened.replace(infer, self._quick(call, opened, name, infer))
         for name in self._new("autocast", self.autocast, opened):
-            from jitloader import autocast  # late: a warm load does without
+            from jitloader import autocast  # late: a warm load does not need it
 
             autocast.register_autocast(
                 _op(opened, name), opened.functions[name], *self.autocast[name]
@@ -103,7 +103,7 @@ class Formulas:
 
     def derivative(self, opened: OpenBuild, name: str) -> Derivative:
         """The gradient of a build's op, from its text."""
-        from jitloader.gradient_text import Derivative  # late: a warm load does without
+        from jitloader.gradient_text import Derivative  # late: a warm load does not need it
 
         text = self.gradients[name]
         key = opened.build.name, name, text

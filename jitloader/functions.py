@@ -43,7 +43,7 @@ class Function:
 
     def __getitem__(self, configuration: object) -> Launch:
         """For a kernel: `kernel.add[grid, block]`, to be called with the arguments."""
-        from jitloader.cfunctions import Launch  # late: a warm load of a binding does without
+        from jitloader.cfunctions import Launch  # late: a warm load of a binding does not need it
 
         newest = self._kernel._functions.newest  # a wrapper may replace the template
         known = newest.functions.get(self.__name__) if newest else None
@@ -84,7 +84,7 @@ class NamedAsMethod(Function):
     """
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        from jitloader.cfunctions import Configuration  # late: a warm load does without
+        from jitloader.cfunctions import Configuration  # late: a warm load does not need it
 
         given = (*args, *kwargs.values())
         has_data = any(isinstance(it, (Configuration, torch.Tensor)) for it in given)
@@ -157,7 +157,7 @@ class Functions:
         if own is None or kind is NamedAsMethod:
             vars(self._kernel)[name] = function
             return
-        from jitloader.cfunctions import callers_level  # late: a warm load does without
+        from jitloader.cfunctions import callers_level  # late: a warm load does not need it
 
         handle = self._kernel.recipe.name
         launch = "[grid, block]" if is_launched else ""

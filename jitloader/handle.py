@@ -194,7 +194,7 @@ class Kernel:
             MissingTool: there is no nvcc.
             CompileError: they do not compile.
         """
-        from jitloader.building import cached, ensure  # late: a warm load does without
+        from jitloader.building import cached, ensure  # late: a warm load does not need it
         from jitloader.variants import variant_of
 
         recipe = variant_of(self, {}, for_gpu=True)
@@ -228,7 +228,7 @@ class Kernel:
             RuntimeError: there are no commands, and no terminal to type them at.
             TypeError: the function or an argument cannot be sent to another process.
         """
-        from jitloader import debugger  # late: a warm load does without
+        from jitloader import debugger  # late: a warm load does not need it
         from jitloader.building import ensure
 
         debugger.gdb()
@@ -279,7 +279,7 @@ class Kernel:
     def _whole(self, build: Build) -> Build:
         if not build.launchers:
             return build
-        from jitloader import lazy_launchers  # late: a warm load does without
+        from jitloader import lazy_launchers  # late: a warm load does not need it
 
         return lazy_launchers.whole(build, self.recipe)
 
@@ -296,7 +296,7 @@ class Kernel:
             whole: wait until all kernels are compiled. If False, for some time after an edit only
                 kernels that have been launched are listed.
         """
-        from toolchain.resources import Resources, uses  # late: a warm load does without
+        from toolchain.resources import Resources, uses  # late: a warm load does not need it
 
         note = (
             f"{self.name} is built for {self.target}"
@@ -307,7 +307,7 @@ class Kernel:
         if whole or not self.build.launchers:
             log = self.whole().log()
         else:
-            from jitloader import lazy_launchers  # late: a warm load does without
+            from jitloader import lazy_launchers  # late: a warm load does not need it
 
             log = lazy_launchers.output_of_parts(self.build)
         return Resources(uses(log), threads, note)
@@ -483,7 +483,7 @@ class Kernel:
         It is empty for a build with a binding, which decides what can be called, or if the cache no
         longer has the build.
         """
-        from toolchain.launchers import explanations  # late: a warm load does without
+        from toolchain.launchers import explanations  # late: a warm load does not need it
 
         if self.build.binding != "c":
             return {}

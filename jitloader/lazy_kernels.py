@@ -1,9 +1,9 @@
 """The kernels of a `toolchain.kernel_fatbins` build, each compiled when a call asks for it.
 
 Like a build in parts for the CPU (`jitloader.lazy_launchers`) it takes the place of a whole one:
-after an edit, and in an empty cache where a source instantiates kernels for types that a call may
-never ask for. `load` compiles the bindings and the host code, unless they are what they were, and
-beside them the kernels that were launched before the edit. What else is launched is compiled then.
+after an edit, and in an empty cache if a source instantiates kernels for types that may never be
+called. `load` compiles the bindings and the host code, unless they are unchanged, and in parallel
+the kernels that were launched before the edit. Any other kernel is compiled when it is launched.
 The whole build follows in the background.
 """
 
@@ -28,9 +28,9 @@ _FEW = 6  # kernels, most of them templates
 
 
 def begun(inputs: Inputs) -> Build | None:
-    """A build of these inputs by kernels, those compiled that were launched before.
+    """A build of these inputs kernel by kernel, with those compiled that were launched before.
 
-    None where it is for `build_of` to compile them whole, or to say why they do not compile.
+    None if `build_of` has to compile them whole, or has to say why they do not compile.
     """
     wanted = tuple(called_before(inputs))
     while on_demand := kernel_fatbins.on_demand(inputs, wanted):
@@ -48,7 +48,7 @@ def begun(inputs: Inputs) -> Build | None:
 
 
 def _follows_a_build(inputs: Inputs) -> bool:
-    """Whether this kernel was built before, with the same bindings as far as can be known."""
+    """Whether this kernel was built before, with the same bindings as far as this can be known."""
     if len(inputs.recipe.sources) == 1:
         return any(inputs.cache.own.glob(f"{inputs.recipe.identifier}_*"))
     known = kept_objects.earlier(inputs).objects
@@ -58,10 +58,10 @@ def _follows_a_build(inputs: Inputs) -> bool:
 
 
 def _instantiates(inputs: Inputs, on_demand: kernel_fatbins.OnDemand) -> bool:
-    """Whether there are kernels that can be left for later: what a source instantiates for types.
+    """Whether a source instantiates enough kernels for types to compile some of them later.
 
-    What is no template is compiled at once, and so tells at once what is wrong with it. A few
-    kernels are compiled whole in less time than by two runs of nvcc, one after the other.
+    Kernels that are no templates are compiled at once, so that their errors are shown at once. A
+    few kernels take less time compiled whole than in two runs of nvcc, one after the other.
     """
     texts = list(map(inputs.text, inputs.files))
     kernels = sum(text.count("__global__") for text in texts)
@@ -75,26 +75,26 @@ def _has_all(build: Build) -> bool:
 
 
 class Kernels(Launchers):
-    """Those of an open build by kernels."""
+    """The kernels of an open build whose kernels are compiled on demand."""
 
     def _open_library(self) -> None:
         self._library = ctypes.CDLL(str(self._build.library))
         self._library.jitload_kernel.restype = ctypes.c_char_p
-        self._names: list[str] = []  # in the order in which the library has registered them
+        self._names: list[str] = []  # in the order in which the library registered them
         while name := self._library.jitload_kernel(len(self._names)):
             self._names.append(name.decode())
-        self._images: dict[int, ctypes.Array] = {}  # by the kernels' numbers: CUDA reads them late
+        self._images: dict[int, ctypes.Array] = {}  # by the kernels' numbers; CUDA reads them late
         self._give(self._build)
         self._find_for_c = _Find(self._have)
         address = ctypes.cast(self._find_for_c, ctypes.c_void_p).value
         ctypes.c_void_p.in_dll(self._library, "jitload_find").value = address
 
     def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
-        """As of Launchers; without a binding all kernels are there."""
+        """As in Launchers; without a binding all kernels are included."""
         return functions if self._build.binding == "c" else super().calling(functions)
 
     def _give(self, build: Build) -> None:
-        """Have CUDA know the kernels that are in a build's image, but for those that it knows."""
+        """Register the kernels in a build's image with CUDA, except those that it has already."""
         data = build.image.read_bytes()
         numbers = set(kernel_fatbins.compiled_in(data, self._names)) - self._images.keys()
         image = ctypes.create_string_buffer(data, len(data))
@@ -102,20 +102,20 @@ class Kernels(Launchers):
         self._library.jitload_give(image, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
 
     def _have(self, number: int) -> int | None:
-        """Have a kernel there; called at its first launch. Returns what is wrong, or None."""
+        """Compile a kernel if it is missing, at its first launch. Returns an error text or None."""
         try:
             with self._finding:
                 if number not in self._images:
                     self._compile(number)
                 self._note(self._names[number])
                 return None
-        except BaseException as error:  # which C++ is to throw in the launch's place
+        except BaseException as error:  # C++ throws it in place of the launch
             self._raised.error = error
             self._raised.message = ctypes.create_string_buffer(str(error).encode())
             return ctypes.addressof(self._raised.message)
 
     def _compile(self, number: int) -> None:
-        """Compile a kernel; all of them where its symbol does not say how it is written."""
+        """Compile a kernel, or all kernels if its symbol does not tell how to name it in C++."""
         name = self._names[number]
         with reported_as_one():
             try:

@@ -1,11 +1,11 @@
-"""What an edit changes is compiled launcher by launcher and kernel by kernel, as calls ask for it.
+"""After an edit, launchers and kernels are compiled one by one, when they are called.
 
-A build in parts (`toolchain.parts`) takes the place of a whole one where an edit has left the
-bindings alone. `load` compiles what was called of the build before, so that an error there is
-raised at once; what else is called is compiled then, and the call waits for that alone. The
-launchers that were called follow in the background, by themselves: an edit of a kernel leaves them
-as they are, and compiles that alone. Then the whole build does. It is what the cache keeps, and
-what later processes open. If it does not compile, the next call warns of it.
+A build in parts (`toolchain.parts`) takes the place of a whole one if an edit has not changed the
+bindings. `load` compiles the functions that were called before the edit, so that their errors are
+raised at once. Any other function is compiled when it is called, and the call waits only for that.
+Then the called launchers are compiled in the background, without kernels, so that a later edit of
+a kernel compiles only that kernel. Last comes the whole build, which the cache keeps and later
+processes open. If it does not compile, the next call warns of it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes
 
 
 def begun(inputs: Inputs) -> Build | None:
-    """A build of these inputs in parts, its first part compiled.
+    """A build of these inputs in parts, with its first part compiled.
 
-    None where it is for `build_of` to compile them whole, or to say why they do not compile.
+    None if `build_of` has to compile them whole, or has to say why they do not compile.
     """
     deferred = kept_objects.deferred(inputs)
     if deferred is None:
@@ -51,17 +51,17 @@ def begun(inputs: Inputs) -> Build | None:
                 in_parts = deferred._replace(functions=functions)
                 return linked(inputs, in_parts, " ".join(part.name for part in first))
         except CompileError:
-            continue  # the edit may have taken a kernel out
+            continue  # the edit may have removed a kernel
     return None
 
 
 def _first_parts(
     inputs: Inputs, functions: Mapping[str, DeferredFunction], called: Sequence[str]
 ) -> list[Build] | None:
-    """The libraries with functions that were called before: the launchers by themselves, if what
-    kernels alone know is all that an edit has changed since those were compiled.
+    """The libraries with functions that were called before. If only kernels have changed since the
+    launchers were compiled, one is the library of the launchers.
 
-    None where the inputs are no longer what the compiler reads.
+    None if the inputs are no longer what the compiler reads.
     """
     launchers = parts.without_kernels(functions, called)
     host = cached(kept_objects.host_part_of(inputs, functions, launchers)) if launchers else None
@@ -94,18 +94,18 @@ def output_of(error: CompileError) -> str:
 
 
 def complete(inputs: Inputs) -> None:
-    """Have the whole build made in the background of one that is open in parts."""
+    """For a build that is open in parts, start the whole build in the background."""
     launchers = _open.get(inputs.name)
     if launchers and launchers.broken is None:
         background.start(inputs.name, partial(_completed, inputs), launchers.fail)
 
 
 def _completed(inputs: Inputs, lifeline: int) -> None:
-    """Compile the launchers that were called by themselves, and then the whole."""
+    """Compile a library of the launchers that were called, and then the whole build."""
     deferred = kept_objects.deferred(inputs)
     if deferred:
         launchers = parts.without_kernels(deferred.functions, called_before(inputs))
-        with contextlib.suppress(CompileError):  # the whole says so
+        with contextlib.suppress(CompileError):  # the whole build raises it, too
             if launchers:
                 completed(
                     kept_objects.host_part_of(inputs, deferred.functions, launchers), lifeline
@@ -115,7 +115,7 @@ def _completed(inputs: Inputs, lifeline: int) -> None:
 
 
 def opened(launchers: Launchers) -> Launchers:
-    """Keep the launchers of a build in parts, whose library has just been opened."""
+    """Register the launchers of a build in parts, whose library was just opened."""
     _open[launchers.name] = launchers
     return launchers
 
@@ -127,7 +127,7 @@ def output_of_parts(build: Build) -> str:
 
 
 def whole(build: Build, recipe: Recipe) -> Build:
-    """The build that is compiled whole, of one that is in parts."""
+    """The whole build of the same files; a build that is in parts is compiled whole."""
     if not build.launchers:
         return build
     background.stop()
@@ -138,12 +138,12 @@ _open: dict[str, Launchers] = {}  # by the names of their builds
 
 
 class Launchers:
-    """Those of an open build in parts.
+    """The launchers of an open build in parts.
 
     Attributes:
-        name: the build's.
+        name: the build's name.
         broken: why the whole build does not compile.
-        parts: those that have been compiled since it was opened.
+        parts: the parts that were compiled since it was opened.
     """
 
     def __init__(self, build: Build, recipe: Recipe):
@@ -160,11 +160,11 @@ class Launchers:
         self._open_library()
 
     def _open_library(self) -> None:
-        """Open the build's library, and have it ask here for what it lacks."""
+        """Open the build's library, and have it call here for functions that it lacks."""
         build = self._build
         self._functions = {name: DeferredFunction(*each) for name, each in build.launchers.items()}
         self._addresses: dict[str, int] = {}
-        self._finding_for_c: list[_Find] = []  # one for each library, which calls it
+        self._finding_for_c: list[_Find] = []  # one for each library, kept because it calls it
         for name in build.first.split():
             first = Build.read(build.folder.with_name(name))
             if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
@@ -172,7 +172,7 @@ class Launchers:
         self._answer(ctypes.CDLL(str(build.library)), list(build.launchers))
 
     def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
-        """The functions of the build's binding; each raises in Python what its launchers raise."""
+        """The functions of the build's binding; each raises its launchers' errors in Python."""
         return {
             name: self._calling(each) if callable(each) and not isinstance(each, type) else each
             for name, each in functions.items()
@@ -200,26 +200,26 @@ class Launchers:
         return call
 
     def tell_parts(self, on_part: Callable[[Build], None]) -> None:
-        """Call `on_part` with the parts there are, and then with each new one, before it runs."""
+        """Call `on_part` with the present parts, and later with each new one before it runs."""
         with self._finding:
             self._on_part = on_part
             for part in self.parts:
                 on_part(part)
 
     def fail(self, error: Exception) -> None:
-        """Take note of an error of the whole build."""
+        """Keep the error of the whole build."""
         if isinstance(error, CompileError) and not error.of_machine:
             self.broken = error
 
     def _answer(self, library: ctypes.CDLL, names: Sequence[str]) -> None:
-        """Tell a library where the functions are that it has jumps for."""
+        """Give a library, which has jumps to functions, their addresses."""
         slots = (ctypes.c_void_p * len(names)).in_dll(library, parts.SLOTS)
 
         def find(number: int, registers: ctypes.Array) -> int:
             try:
                 slots[number] = self._find(names[number])
                 return slots[number]
-            except BaseException as error:  # which C++ is to throw in the function's place
+            except BaseException as error:  # C++ throws it in place of the function
                 self._raised.error = error
                 self._raised.message = ctypes.create_string_buffer(str(error).encode())
                 registers[0] = ctypes.addressof(self._raised.message)
@@ -230,18 +230,18 @@ class Launchers:
         ctypes.c_void_p.in_dll(library, parts.FIND).value = address
 
     def _find(self, name: str) -> int:
-        """Where a function is; asked when it is first called, by a library that lacks it."""
+        """The address of a function. A library that lacks it asks at the first call."""
         with self._finding:
             is_new = name not in self._addresses
             if is_new:
                 self._compile(name)
             self._note(name)
             if is_new and not self._functions[name].site:
-                background.start_again(self.name)  # for it does not know of this launcher
+                background.start_again(self.name)  # it began without this launcher
             return self._addresses[name]
 
     def _compile(self, name: str) -> None:
-        """Compile a function; a launcher with its kernels, where it cannot be without them."""
+        """Compile a function; a launcher with its kernels if it does not compile without them."""
         choices = [self._functions]
         if not self._functions[name].site:
             choices.append(parts.with_kernels(self._functions))
@@ -260,7 +260,7 @@ class Launchers:
         )
 
     def _add(self, part: Build) -> None:
-        """Open a part, and note where its functions are."""
+        """Open a part, and note the addresses of its functions."""
         self.parts.append(part)
         runtime.open_libraries(part)
         Cache.here().use(part.folder)
@@ -275,12 +275,12 @@ class Launchers:
         held, jumps = part.exports["held"], part.exports["jumps"]
         table = (ctypes.c_void_p * len(held)).in_dll(library, parts.HELD)
         self._addresses |= zip(held, table, strict=True)
-        with contextlib.suppress(ValueError):  # linked from the whole's object, it has no jumps
+        with contextlib.suppress(ValueError):  # linked from the whole build's object: no jumps
             self._answer(library, jumps)
         self._on_part(part)
 
     def _note(self, name: str) -> None:
-        """Note that a function was called: after the next edit it is compiled at once."""
+        """Note that a function was called, so that `load` compiles it after the next edit."""
         self._called.append(name)
         facts = {"launchers": self._called}
         with contextlib.suppress(OSError):
@@ -289,7 +289,7 @@ class Launchers:
 
 @cache
 def _throw() -> int:
-    """Where std::__throw_runtime_error(const char*) is, in the libstdc++ that PyTorch loads."""
+    """The address of std::__throw_runtime_error(const char*) in PyTorch's libstdc++."""
     function = ctypes.CDLL("libstdc++.so.6")._ZSt21__throw_runtime_errorPKc
     return ctypes.cast(function, ctypes.c_void_p).value
 
@@ -299,7 +299,7 @@ def _note_of(inputs: Inputs) -> Path:
 
 
 def called_before(inputs: Inputs) -> list[str]:
-    """Of the build before; of what lab.check has not built yet, those of what it instruments."""
+    """Functions called before the edit; without a build for lab.check, those of the plain build."""
     if note := read_note(_note_of(inputs)):
         return note["launchers"]
     return called_before(inputs.plain()) if inputs.recipe.check else []

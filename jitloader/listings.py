@@ -1,4 +1,4 @@
-"""The machine code and the PTX of builds beside their source lines, and what changed there."""
+"""Listings of builds' machine code and PTX beside the source lines, and their changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listed(
     architecture: str | None,
     against: Build | None,
 ) -> Listing | ListingDiff:
-    """A listing of a build in "SASS" or "PTX", or what of it changed since an older one."""
+    """A build's listing in "SASS" or "PTX", or its differences from an older build's."""
     now = _listing(language, build)
     if against is None:
         return now.only(name, line, architecture)
@@ -45,7 +45,7 @@ def listed(
 
 
 def _listing(language: str, build: Build) -> Listing:
-    """All functions of a build; none, and a note why, of one that is not for a GPU."""
+    """All functions of a build; none, with a note that says why, if it is not for a GPU."""
     code = ListingSource(language, build.name, build.sources(), build.users_file)
     if build.target != "cuda":
         short = build.name.rpartition("_")[0]

@@ -1,4 +1,4 @@
-"""From a library to its functions: ops, a Python module's, or plain C functions."""
+"""Opens a library and finds its functions: ops, a Python module's, or plain C functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpenBuild:
         self.build = build
         self.functions = functions
         self._launchers = launchers
-        self._instances: list[OpenBuild] = []  # of its templates
+        self._instances: list[OpenBuild] = []  # instances of its templates
         self._on_library: Callable[[Build], None] | None = None
         for name, function in functions.items():
             self.replace(name, function)
@@ -47,8 +47,8 @@ class OpenBuild:
             vars(self)[name] = function
 
     def tell_libraries(self, on_library: Callable[[Build], None]) -> None:
-        """Call `on_library` with each build whose library this one has: with those that are open
-        now, and later with each that a first call opens, before that call."""
+        """Call `on_library` with each build whose library belongs to this one: with those that are
+        open now, and later with each that a first call opens, before that call."""
         on_library(self.build)
         self._on_library = on_library
         for instance in self._instances:
@@ -74,7 +74,7 @@ class OpenBuild:
 
 
 _OWN = {*dir(OpenBuild), "build", "functions", "_launchers", "_instances", "_on_library"}
-_opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
+_opened: dict[str, OpenBuild] = {}  # by name: registering a namespace twice ends the process
 _opening = free_in_child(threading.Lock())
 
 
@@ -82,7 +82,7 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
     """The build of a recipe in this process; its library is opened once.
 
     Raises:
-        CompileError: the library cannot be opened, as where a symbol is undefined.
+        CompileError: the library cannot be opened, for example because a symbol is undefined.
     """
     with _opening:
         if build.name not in _opened:
@@ -96,7 +96,7 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             functions, launchers = dict(functions_of(build, check)), None
             functions |= _templates(build, recipe)
             if build.launchers:
-                # Late, as below: a warm load does without.
+                # Late, as below: a warm load does not need them.
                 from jitloader import lazy_kernels, lazy_launchers
 
                 kind = lazy_kernels.Kernels if build.target == "cuda" else lazy_launchers.Launchers
@@ -109,8 +109,8 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
 def opened(inputs: Inputs) -> OpenBuild | None:
     """The build of these inputs, compiled if need be, and opened.
 
-    None where they have to be read again: `build_of` says so, or another process has pruned the
-    build meanwhile.
+    None if they have to be read again: `build_of` says so, or another process has pruned the build
+    meanwhile.
     """
     build = cached(inputs, in_parts=True)
     if build is None:
@@ -120,7 +120,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         kind = lazy_kernels if inputs.recipe.target == "cuda" else lazy_launchers
         if inputs.recipe.target == "cpu":
             runtime.build_beside(with_checker=inputs.recipe.check)
-        with reported_as_one():  # a build in parts that failed is nobody's concern
+        with reported_as_one():  # the report leaves out a build in parts that failed
             build = kind.begun(inputs) or build_of(inputs)
     if build is None:
         return None
@@ -134,11 +134,11 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     except (CompileError, OSError):
         if build.library.exists():
             raise
-        return None  # what this process builds itself is in use from the start
+        return None  # pruned; builds of this process cannot be
 
 
 def opened_now(recipe: Recipe) -> tuple[Inputs, OpenBuild]:
-    """What a recipe's files hold now, and the build of that, opened."""
+    """The inputs of a recipe as they are now, and their build, opened."""
     builds = ((inputs, opened(inputs)) for inputs in readings(recipe))
     return next((inputs, build) for inputs, build in builds if build)
 
@@ -146,10 +146,10 @@ def opened_now(recipe: Recipe) -> tuple[Inputs, OpenBuild]:
 def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str, Callable]]:
     """Open the library and find its functions, each with its name.
 
-    After every call `check` is called: it raises what a kernel did wrong and nobody asked about.
+    After every call `check` is called, which raises a kernel's error that no code has read.
 
     Raises:
-        CompileError: the library cannot be opened, as where a symbol is undefined.
+        CompileError: the library cannot be opened, for example because a symbol is undefined.
     """
     binding, exported = build.binding, build.exports
     try:
@@ -164,7 +164,7 @@ def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str
                 try:
                     function = kind(library, name, signature, build.target, check)
                 except AttributeError:
-                    continue  # the library has no such symbol: `toolchain.launchers` says why
+                    continue  # not in the library: `toolchain.launchers` says why
                 yield name, function
             return
         if binding == "module":
@@ -187,7 +187,7 @@ def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str
 
 
 def _templates(build: Build, recipe: Recipe) -> dict[str, Callable]:
-    """The templates of a build, whose instances are builds of the same files."""
+    """The templates of a build; their instances are builds of the same files."""
     if build.binding != "c" or not any("template" in it for it in build.exports.values()):
         return {}
     from jitloader.templates import Template, name_of
@@ -234,7 +234,7 @@ def _checked(function: Callable, check: guards.Check | None) -> Callable:
             if (more := guards.explained(message, _tensors(function, args, kwargs))) != message:
                 error.args = (more,)
             with contextlib.suppress(RuntimeError):
-                check()  # what it raises is known already; a kernel's failure is over with it
+                check()  # clears a kernel's error: it is known already
             raise
         check(lambda: _tensors(function, args, kwargs))
         return result
@@ -245,7 +245,7 @@ def _checked(function: Callable, check: guards.Check | None) -> Callable:
 
 
 def _tensors(function: Callable, args: tuple, kwargs: dict) -> guards.Named:
-    """The tensors of a call, by the names of an op's parameters."""
+    """The tensors of a call, with the names of the op's parameters."""
     schema = getattr(function, "_schema", None)
     names = [argument.name for argument in schema.arguments] if schema else []
     for i, value in enumerate(args):

@@ -2,8 +2,8 @@
 
     python -I -S program.py LIBRARY... -- NAME ARGUMENTS...
 
-The last library is the program; those before it are opened first, for all to use. This file is
-started by its path and imports nothing of the project, nor torch, since a program should start as
+The last library is the program; those before it are opened first, with global symbols. This file is
+started by its path. It imports neither the project nor torch, because a program should start as
 fast as any other.
 """
 
@@ -16,18 +16,18 @@ import signal
 import subprocess
 import sys
 
-CANNOT_OPEN = 127  # the exit status, as of a shell that cannot start a program
+CANNOT_OPEN = 127  # the exit status of a shell that cannot start a program
 
 
 def main() -> None:
     split = sys.argv.index("--")
     *needed, library = sys.argv[1:split]
     arguments = [*map(os.fsencode, sys.argv[split + 1 :])]
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python handles itself
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python handles them otherwise
         signal.signal(number, signal.SIG_DFL)
     libc = ctypes.CDLL(None)
     if sys.platform == "linux":
-        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who has started it
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent process
     try:
         for path in needed:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -35,17 +35,17 @@ def main() -> None:
     except OSError as error:
         print(f"the program cannot be started: {_demangled(str(error))}", file=sys.stderr)
         os._exit(CANNOT_OPEN)
-    # What it prints is seen at once, also through a pipe.
+    # Show output line by line, also through a pipe.
     stdout = "__stdoutp" if sys.platform == "darwin" else "stdout"
     line_buffered = 1  # _IOLBF
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, stdout), None, line_buffered, ctypes.c_size_t(0))
     last_words = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
         lambda _: _tell_untaken_error(program, needed, libc)
     )
-    # A program may call exit(), too, and errors are kept by thread: before those go, we look.
-    _untaken_error(needed)  # makes them
+    # A program may call exit(), and errors are thread-local: look when thread-locals are destroyed.
+    _untaken_error(needed)  # constructs the thread-local error
     if hasattr(libc, "__cxa_thread_atexit_impl"):
-        here = ctypes.cast(program.main, ctypes.c_void_p)  # newer glibc looks whose it is
+        here = ctypes.cast(program.main, ctypes.c_void_p)  # newer glibc asks for its owner
         libc.__cxa_thread_atexit_impl(last_words, None, here)
     else:
         libc.__cxa_atexit(last_words, None, None)
@@ -55,9 +55,9 @@ def main() -> None:
 
 
 def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CDLL) -> None:
-    """One line for an error of a launch whose words the program has not asked for.
+    """Print one line for a launch error that the program has not read.
 
-    Of a GPU, for CUDA's last error: nothing tells whether a call has returned it already.
+    On a GPU, for CUDA's last error: nothing tells whether the program has read it already.
     """
     libc.fflush(None)
     if error := _untaken_error(needed):
@@ -77,7 +77,7 @@ def _untaken_error(needed: list[str]) -> bytes | None:
 
 
 def _taken(what: str, needed: list[str]) -> bytes | None:
-    """What the simulator says of itself."""
+    """The text of a function of the simulator, if it has any."""
     for path in needed:
         take = getattr(ctypes.CDLL(path), what, None)
         if take is not None:
@@ -95,17 +95,17 @@ def _line_of_fault(needed: list[str]) -> str:
     lines = _output_of(["addr2line", "-i", "-e", library, f"0x{offset}"])
     own = (line.split(" (")[0] for line in lines.splitlines() if "/simulator/include/" not in line)
     line = next((line for line in own if not line.startswith("?")), "")
-    return re.sub("^/.*/mirror/", "/", line)  # where the build had its copy
+    return re.sub("^/.*/mirror/", "/", line)  # the build's copy of the source
 
 
 def _error_of_gpu(program: ctypes.CDLL) -> bytes | None:
-    """Of the launches that were refused, and of those that went wrong."""
+    """The error of launches that were refused or that failed."""
     try:
         last, wait, text = (
             getattr(program, name)
             for name in ("cudaGetLastError", "cudaDeviceSynchronize", "cudaGetErrorString")
         )
-    except AttributeError:  # it calls nothing of CUDA's
+    except AttributeError:  # it does not use the CUDA runtime
         return None
     text.restype = ctypes.c_char_p
     code = last() or wait()
@@ -117,7 +117,7 @@ def _demangled(text: str) -> str:
 
 
 def _output_of(command: list[str], text: str = "") -> str:
-    """Of a tool that may not be there; "" then."""
+    """The output of a tool; "" if the tool is not there."""
     try:
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""Whole programs: built as a kernel is, and run each in a process of its own."""
+"""Whole programs: built as a kernel is, and each run in a process of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolchain.code import Recipe
 from toolchain.command_line import awaits_value
 from toolchain.errors import MissingTool
 
-NOT_BUILT, TIMED_OUT = 125, 124  # exit statuses, as timeout(1) has them
+NOT_BUILT, TIMED_OUT = 125, 124  # exit statuses, as of timeout(1)
 _RUNNER = Path(__file__).with_name("program.py")
 _MAIN = re.compile(r"\b(?!(?:return|else|do|new|goto)\b)[a-zA-Z_]\w*\s+main\s*\(")  # int32_t main(
 _SIGNALS = {
@@ -54,7 +54,7 @@ class Ran:
     Attributes:
         status: its exit status; the negative number of the signal that ended it.
         seconds: from its start to its end.
-        timed_out: whether it was ended because its time was over.
+        timed_out: whether it was ended because it reached the timeout.
     """
 
     status: int
@@ -76,21 +76,21 @@ class Ran:
 
     @property
     def exit_status(self) -> int:
-        """As a shell would tell it."""
+        """The exit status as a shell reports it."""
         if self.timed_out:
             return TIMED_OUT
         return self.status if self.status >= 0 else 128 - self.status
 
 
 class Program:
-    """Sources with a main(), built for this target: `jitload.load` says what the arguments are.
+    """Sources with a main(), built for a target. `jitload.load` describes the arguments.
 
     check: instrumented, so that blocks run one after another.
 
     Raises:
         CompileError: it does not compile.
         FileNotFoundError: there is no such source.
-        MissingTool: no compiler for that target, or a GPU's program where there is no GPU.
+        MissingTool: no compiler for that target, or a GPU program without a GPU.
         ValueError: no source has a main().
     """
 
@@ -117,14 +117,14 @@ class Program:
                 runtime.build_beside()
             self.build: Build = ensure(recipe)
             if recipe.target == "cpu":
-                runtime.libraries(self.build, check)  # which are built now, if they are not yet
+                runtime.libraries(self.build, check)  # builds those that are missing
 
     @property
     def name(self) -> str:
         return self.recipe.sources[0].name
 
     def command(self, arguments: Sequence[str] = ()) -> list[str]:
-        """What starts it."""
+        """The command that starts it."""
         if not self.build.library.exists():  # another process has just pruned it
             self.build = ensure(self.recipe)
         Cache.here().use(self.build.folder)
@@ -136,7 +136,7 @@ class Program:
         return [sys.executable, "-I", "-S", str(_RUNNER), *paths, "--", named, *arguments]
 
     def environment(self) -> dict[str, str]:
-        """With the folders of torch's and CUDA's libraries, which a library of ours names none."""
+        """The environment, with the folders of torch's and CUDA's libraries, which it needs."""
         home = machine.cuda_home() if self.recipe.target == "cuda" else None
         places = [Path(torch.__file__).parent / "lib", *(libraries.folders(home) if home else [])]
         known = os.environ.get("LD_LIBRARY_PATH")
@@ -151,15 +151,15 @@ class Program:
         cwd: str | os.PathLike[str] | None = None,
         output: Callable[[int, bytes], None] | None = None,
     ) -> Ran:
-        """Run it to its end, with its children: whatever ends this early ends them, too.
+        """Run it to its end. If this is ended early, the program and its children end, too.
 
         Args:
-            arguments: main's.
+            arguments: those of main().
             timeout: seconds that it may take.
             cwd: its working directory, by default this process's.
-            output: is called with what the program prints, as it prints it, and with 1 for its
-                standard output or 2 for its standard error; the program then has no input. By
-                default it has this process's own.
+            output: is called with each piece of the program's output, and with 1 for standard
+                output or 2 for standard error; the program then has no input. By default it uses
+                this process's standard streams.
         """
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         in_terminal = output is None and sys.stdin is not None and sys.stdin.isatty()
@@ -169,7 +169,7 @@ class Program:
             command,
             cwd=cwd,
             env=self.environment(),
-            start_new_session=not in_terminal,  # there ^C goes to all, and it can read
+            start_new_session=not in_terminal,  # in a terminal it gets ^C, and can read input
             **(piped if output else {}),
         )
         due = None if timeout is None else started + timeout
@@ -181,7 +181,7 @@ class Program:
             _end(process)
             return Ran(process.returncode, time.monotonic() - started, timed_out=True)
         except KeyboardInterrupt as stop:
-            if in_terminal:  # the same ^C has reached it, and it may have something to say
+            if in_terminal:  # ^C has reached it, too: it may print something
                 with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                     process.wait(0.5)
             _end(process)
@@ -197,7 +197,7 @@ class Program:
 
 
 def require_main(recipe: Recipe) -> None:
-    """Raises ValueError where no source has a main(), nor a file that it includes."""
+    """Raises ValueError if neither a source nor a file that it includes has a main()."""
 
     def have_main(paths: Iterable[Path]) -> bool:
         return any(has_main(path.read_text(errors="replace")) for path in paths)
@@ -213,7 +213,7 @@ def require_main(recipe: Recipe) -> None:
 def _pass_on(
     process: subprocess.Popen, output: Callable[[int, bytes], None], due: float | None
 ) -> None:
-    """Tell what a process prints until it has ended; what its children print later is lost."""
+    """Pass on a process's output until it has ended; later output of its children is lost."""
     with process.stdout, process.stderr, selectors.DefaultSelector() as ready:
         ready.register(process.stdout, selectors.EVENT_READ, 1)
         ready.register(process.stderr, selectors.EVENT_READ, 2)
@@ -233,7 +233,7 @@ def _pass_on(
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a process, and all that it has started."""
+    """End a process, and all processes that it has started."""
     own = _descendants(process.pid)
     _end_group(process)
     for pid in (process.pid, *own):
@@ -244,14 +244,14 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _end_group(process: subprocess.Popen) -> None:
-    """End what is left of the session that a process leads; it may lead none."""
+    """End the remaining processes of the session that a process leads, if it leads one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if process.returncode is not None or os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> list[int]:
-    """The processes that one has started, directly or not."""
+    """The processes that a process has started, directly or indirectly."""
     program = shutil.which("ps")
     if program is None:
         return []
@@ -262,7 +262,7 @@ def _descendants(pid: int) -> list[int]:
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
     descendants = [pid]
-    for each in descendants:  # which grows meanwhile
+    for each in descendants:  # it grows during the loop
         descendants += children.get(each, [])
     return descendants[1:]
 
@@ -275,9 +275,9 @@ _SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 
 @dataclass
 class ProgramLine:
-    """What stands behind `run`: sources, flags of the compilers, arguments of the program.
+    """The words after `run`: sources, compiler flags, and arguments of the program.
 
-    What stands behind -- is for the program; before it, so is what is neither source nor flag.
+    Words after -- are arguments of the program; so are other words that are no source or flag.
     """
 
     sources: list[str] = field(default_factory=list)
@@ -288,7 +288,7 @@ class ProgramLine:
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> ProgramLine:
-        """Raises: ValueError, where an option has no value, or none that it can have."""
+        """Raises: ValueError, if an option has no value or an invalid one."""
         line, left = cls(), iter(words)
         for word in left:
             option, equals, value = word.partition("=")

@@ -1,8 +1,8 @@
-"""Which build a recipe's files had when they were last read: what a warm load goes by.
+"""Which build a recipe's files had when they were last read, so that a warm load is fast.
 
-To say which build it is, all files are read, and searched for the headers that they include. A note
-in the cache remembers the answer, with the stat of every file that was looked at and with what else
-decided it. As long as these are the same a load reads this note and the build's manifest.
+To find the build, all files are read and searched for the headers that they include. A note in the
+cache has the result, with the stat of every file that was looked at and all else that decided it.
+As long as these are the same, a load reads only this note and the build's manifest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORMAT = "2"  # of the notes
 
 
 class _Kept(Mapping[Path, bytes]):
-    """The files of a build as the cache keeps them, read when they are asked for."""
+    """The files of a build in the cache, each read when it is accessed."""
 
     def __init__(self, build: Build):
         self._build = build
@@ -51,7 +51,7 @@ class _Kept(Mapping[Path, bytes]):
 
 
 def remembered(recipe: Recipe, cache: Cache) -> Inputs | None:
-    """The inputs that were remembered, with their build, if they are those of now."""
+    """The remembered inputs, with their build, if they are still current; else None."""
     note = read_note(_note(recipe, cache))
     if note is None:
         return None
@@ -75,13 +75,13 @@ def remembered(recipe: Recipe, cache: Cache) -> Inputs | None:
 def remember(inputs: Inputs, build: Build) -> None:
     """Note that these inputs have this build, which is whole.
 
-    A file that has changed only just now may change again without a sign: then there is no note.
+    If a file was just changed there is no note: another change might not show in its stat.
     """
     settled = all(status.is_settled for status in inputs.stats.values() if status)
     if inputs.recipe.part or build.launchers or not settled:
         return
     recipe, cache = inputs.recipe, inputs.cache
-    # Where other processes note what more the compiler reads.
+    # Files in which other processes note further headers that the compiler reads.
     more = (str(reading._note(recipe, folder)) for folder in cache.folders)
     stats = {place: _facts(reading._stat(place)) for place in more}
     if not inputs.know_all_noted():
@@ -101,7 +101,7 @@ def remember(inputs: Inputs, build: Build) -> None:
 
 
 def _note(recipe: Recipe, cache: Cache) -> Path:
-    """Where it is noted; clones of the project have one recipe and a note each."""
+    """The note's file; clones of the project share a recipe, but not the note."""
     apart = digest_of(_FORMAT, recipe.key, *map(str, recipe.sources), str(LIBRARY))[:16]
     return cache.own / "readings" / f"{recipe.name}_{apart}.json"
 
@@ -115,7 +115,7 @@ def _library_facts(build: Build) -> list[list[int] | None]:
 
 
 def _surroundings(recipe: Recipe, cache: Cache, compilers: str, wants_cccl: bool) -> str:
-    """The digest of all but the files that decides which build it is."""
+    """The digest of everything that decides which build it is, except the files."""
     parts = [str(reading.LAYOUT), recipe.key, recipe.formulas, *map(str, cache.folders), compilers]
     parts += [sys.implementation.cache_tag, torch.__version__, machine.cpu(), platform.machine()]
     parts += [f"{name}={value}" for name, value in reading._environment().items()]
@@ -130,15 +130,15 @@ def _surroundings(recipe: Recipe, cache: Cache, compilers: str, wants_cccl: bool
 
 @cache
 def _own_state() -> str:
-    """What tells that the simulator and what calls compilers are still the same; one a process.
+    """A digest that tells whether the simulator and toolchain/ have changed, once per process.
 
-    That is which files there are, and the sums of their sizes and times: nobody can set the time at
-    which a file was last changed in any way.
+    It covers the files' names, and the sums of their sizes and times. Among these is st_ctime,
+    which cannot be set back.
     """
     files: list[str] = []
     size = changed = touched = 0
     folders = [str(SIMULATOR), str(LIBRARY / "toolchain")]
-    for folder in folders:  # which grows meanwhile
+    for folder in folders:  # it grows during the loop
         with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.is_dir():

@@ -1,4 +1,4 @@
-"""The simulator's runtime: one a process, opened before any kernel for the CPU, which needs it."""
+"""The simulator's runtime, which each process opens once, before any kernel for the CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
         name=name,
         sources=(source,),
         include=(simulator.INCLUDE,),
-        flags=("-fvisibility=hidden",),  # it marks what kernels call
+        flags=("-fvisibility=hidden",),  # its exported functions are marked
         target="cpu",
         debug=False,
     )
@@ -43,7 +43,7 @@ def tracer_recipe() -> Recipe:
 
 
 def further_recipes() -> list[Callable[[], Recipe]]:
-    """What makes the recipes of the libraries that single kernels need."""
+    """Functions that make the recipes of the libraries that only some kernels need."""
     return [functools.partial(_recipe_of, source) for source in simulator.LIBRARIES.values()]
 
 
@@ -52,9 +52,9 @@ def _recipe_of(source: Path) -> Recipe:
 
 
 def libraries(program: Build, checked: bool = False) -> list[Path]:
-    """What a program for the CPU needs opened before it, for all to use, in this order.
+    """The libraries to open before a program for the CPU, with global symbols, in order.
 
-    checked: it is instrumented.
+    checked: whether the program is instrumented.
     """
     checkers = [_built(checker_recipe())] if checked else []
     needed = [_runtime(), *checkers, *map(_build_of, program.libraries)]
@@ -70,33 +70,33 @@ def ensure_with_runtime(wanted: Recipe) -> Build:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library on which kernels for the CPU run."""
+    """The library that runs kernels for the CPU."""
     opened = _opened(_runtime)
     guards.start(opened, stops.line_of)
     return opened
 
 
 def open_libraries(build: Build) -> None:
-    """Open what a build calls besides: those of simulator.LIBRARIES whose headers it includes."""
+    """Open further libraries of a build: those of simulator.LIBRARIES whose headers it includes."""
     for header in build.libraries:
         _library_of(header)
 
 
 @functools.cache
 def checker() -> ctypes.CDLL:
-    """The library that watches kernels under check, and that these call."""
+    """The checker's library, which instrumented kernels call."""
     library()
     return _opened(functools.partial(_built, checker_recipe()))
 
 
 def ensure_checker() -> Build:
-    """That library's build; compiled if there is none, and not opened."""
+    """The build of the checker's library, compiled if there is none, but not opened."""
     return ensure(checker_recipe())
 
 
 @functools.cache
 def tracer() -> ctypes.CDLL:
-    """The library that records what kernels do for lab.trace, which they call."""
+    """The tracer's library, which kernels call to record what they do for lab.trace."""
     checker()
     return _opened(functools.partial(_built, tracer_recipe()))
 
@@ -107,7 +107,7 @@ def _library_of(header: str) -> ctypes.CDLL:
 
 
 class _Beside(threading.Thread):
-    """A build in a thread of its own. What fails there, `ensure` raises again."""
+    """A build in a thread of its own. If it fails, `ensure` raises the error again."""
 
     def __init__(self, recipe: Recipe):
         super().__init__(name=f"jitload {recipe.name}", daemon=True)
@@ -118,7 +118,7 @@ class _Beside(threading.Thread):
             ensure(self.recipe)
 
     def wait(self) -> None:
-        """Wait, as for a build that this thread makes."""
+        """Wait, and report progress as for a build of this thread."""
         if self.is_alive():
             with events.announced(self.recipe.name, "cpu") as progress:
                 while self.is_alive():
@@ -130,7 +130,7 @@ _beside: dict[str, _Beside] = {}  # by the recipe's name
 
 
 def build_beside(with_checker: bool = False) -> None:
-    """Have the libraries compiled that are not, while this thread compiles what needs them."""
+    """Start compiling missing libraries, while this thread compiles what needs them."""
     recipes = {library: recipe()}
     if with_checker:
         recipes[checker] = checker_recipe()
@@ -142,15 +142,15 @@ def build_beside(with_checker: bool = False) -> None:
             _beside[wanted.name].start()
 
 
-os.register_at_fork(after_in_child=_beside.clear)  # where nobody goes on with them
+os.register_at_fork(after_in_child=_beside.clear)  # these threads do not run in the child
 
 
 def build_for_environment() -> None:
-    """Compile the runtime into the Python environment, as set-up does: caches find it there.
+    """Compile the runtime into the Python environment during set-up: all caches search there.
 
-    So do they PyTorch's headers for bindings for a GPU, parsed, where there is nvcc.
+    If there is nvcc, precompile PyTorch's headers for GPU bindings there, too.
 
-    What an earlier release or compiler left there goes after a month.
+    Builds of earlier releases or compilers are removed after a month.
     """
     cache = Cache(ENVIRONMENT)
     ensure(recipe(), cache)
@@ -160,8 +160,8 @@ def build_for_environment() -> None:
 
 
 def parse_for_bindings(cache: Cache) -> None:
-    """Have PyTorch's stable headers parsed for the bindings of kernels for a GPU."""
-    from toolchain import precompiled  # late: a warm load does without
+    """Precompile PyTorch's stable headers for the bindings of GPU kernels."""
+    from toolchain import precompiled  # late: a warm load does not need it
 
     source = precompiled.FOR_SET_UP
     ensure(Recipe(source.stem, (source,), (), (), "cuda", debug=False), cache)
@@ -196,14 +196,14 @@ def _build_of(header: str) -> Build:
 
 
 def _opened(built: Callable[[], Build]) -> ctypes.CDLL:
-    """The library of a build, with global symbols."""
+    """The opened library of a build, with global symbols."""
     while True:
         build = built()
         try:
             return ctypes.CDLL(str(build.library), mode=ctypes.RTLD_GLOBAL)
         except OSError:
             if build.library.exists():
-                raise  # else another process has just pruned it
+                raise  # if not, another process has just pruned it
 
 
 def start() -> None:
@@ -215,9 +215,9 @@ def start() -> None:
 
 
 def check(tensors: Callable[[], guards.Named] = tuple) -> None:
-    """Raise what a kernel did wrong (a deadlock, a refused launch) and nobody asked about.
+    """Raise a kernel's error (a deadlock, a refused launch) that no code has read.
 
-    tensors: what the call was given, for an error to name.
+    tensors: returns the tensors of the call, which the error may name.
     """
     message = _take_error()
     if message:
@@ -225,9 +225,9 @@ def check(tensors: Callable[[], guards.Named] = tuple) -> None:
 
 
 def surviving(library: ctypes.CDLL, function: Any) -> Callable[..., str]:
-    """A function of the host on the simulator, so called that the process survives what it does.
+    """A wrapper of a host function on the simulator: the process survives the function's errors.
 
-    Called, it returns what would have ended the process, with the line; "" where nothing did.
+    It returns the error that would have ended the process, with the line, or "".
     """
     start()
     entered = guards.entry(library, function)
@@ -243,9 +243,9 @@ def surviving(library: ctypes.CDLL, function: Any) -> Callable[..., str]:
 def simulated_launches() -> int:
     """How many kernels the simulator has launched in this process.
 
-    Asked before a call and after it, this tells whether the call ran on the simulator.
+    Read before and after a call, the count tells whether the call ran on the simulator.
     """
-    if _take_error is None:  # nothing has been opened that could launch
+    if _take_error is None:  # no library that could launch is open
         return 0
     launches = library().simulator_launches
     launches.restype = ctypes.c_uint64

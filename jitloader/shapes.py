@@ -1,7 +1,7 @@
-"""Which build of a kernel a call takes, where tables have constants for single classes of shapes.
+"""Which build a call uses, if tuning tables have constants for single classes of shapes.
 
 The first tensor of a call determines its class (`toolchain.tuning.ShapeClass`). Each class has a
-build of its own; a call of none takes the newest build, as all do where tables have no classes.
+build of its own. Calls outside of all classes use the newest build.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class OfClass(NamedTuple):
 
 
 def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass]:
-    """The builds for the classes that the tables among the inputs have; most have none.
+    """The builds for the shape classes in the inputs' tuning tables; most tables have none.
 
     opened: opens the build of the same sources with more flags.
 
     Raises:
-        CompileError: one does not compile; which, a note says.
+        CompileError: one does not compile; a note names it.
     """
     builds = []
     for shapes, constants in inputs.tuned_by_shape:
         try:
-            from toolchain.tuning import tuning_flags  # late: a warm load without does without
+            from toolchain.tuning import tuning_flags  # late: a warm load without does not need it
 
             builds.append(OfClass(shapes, opened(tuning_flags(constants))))
         except CompileError as error:
@@ -52,7 +52,7 @@ def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass
 
 
 def by_shape(classes: Sequence[OfClass], name: str, otherwise: Callable) -> Callable:
-    """What calls the function of that name of the build for the call's class, or `otherwise`."""
+    """A function that calls function `name` of the build for the call's class, or `otherwise`."""
     known = [
         (shapes.dtype, shapes.least, shapes.most, function)
         for shapes, build in classes
@@ -75,7 +75,7 @@ def by_shape(classes: Sequence[OfClass], name: str, otherwise: Callable) -> Call
 
 @contextmanager
 def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
-    """Meanwhile the classes of all calls of the kernel's functions are noted."""
+    """In this block, collect the shape classes of all calls of the kernel's functions."""
     functions: Functions = kernel._functions
     classes: list[ShapeClass] = []
 

@@ -1,4 +1,4 @@
-"""The sources of kernels for packages that need nothing of the loader."""
+"""The sources of kernels for packages that do not need the loader."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def shipped_sources(
     namespace: str,
     for_hub: bool = False,
 ) -> Shipped:
-    """The sources of a kernel, named as for `load`, with all that compilers read for them.
+    """The sources of a kernel, named as for `load`, with all files that compilers read for them.
 
-    It is built for the CPU first: so every header is known.
+    It is built for the CPU first, so that every header is known.
 
-    namespace, for_hub: as `toolchain.shipped` has them.
+    namespace, for_hub: as in `toolchain.shipped`.
 
     Raises:
         CompileError, FileNotFoundError, MissingTool: as `load` does.

@@ -1,7 +1,7 @@
-"""Ctrl-C and the stop button while a kernel runs on the simulator: what Python raises then.
+"""Ctrl-C and the stop button while a kernel runs on the simulator, as a KeyboardInterrupt.
 
-simulator/executor/interrupts.h stops the launch. As soon as the call that launched is back in
-Python, the interpreter calls `_interrupt`, and so the KeyboardInterrupt comes out of that call.
+simulator/executor/interrupts.h stops the launch. As soon as the launching call has returned to
+Python, the interpreter calls `_interrupt`, so that this call raises the KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from jitloader.builds import Build
 from toolchain import machine
 
-# What the runtime calls of Python's C API, in the order of `simulator_interrupt`.
+# Functions of Python's C API that the runtime calls, in the order of `simulator_interrupt`.
 _API = (
     *("Py_AddPendingCall", "PyObject_CallNoArgs"),
     *("PyGILState_Ensure", "PyGILState_Release", "PyOS_InterruptOccurred"),
 )
-_interrupt: Callable[[], None] | None = None  # the runtime keeps no reference to it
+_interrupt: Callable[[], None] | None = None  # kept here, because the runtime holds no reference
 
 
 def listen(runtime: ctypes.CDLL) -> None:
-    """Have interrupts of launches on this runtime raised in the main thread."""
+    """Raise interrupts of launches on this runtime in the main thread."""
     global _interrupt
     take = runtime.simulator_take_stop
     take.restype = ctypes.c_char_p
@@ -35,11 +35,11 @@ def listen(runtime: ctypes.CDLL) -> None:
         stop = take().decode(errors="replace")
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler) and handler is not signal.default_int_handler:
-            handler(signal.SIGINT, sys._getframe(1))  # the program's own comes first
+            handler(signal.SIGINT, sys._getframe(1))  # the program's own handler comes first
         if not stop:
             raise KeyboardInterrupt
         error = KeyboardInterrupt(_message(*stop.split("\n")))
-        # What a notebook shows: the message alone, none of our frames.
+        # A notebook shows only the message, without frames of the loader.
         error._render_traceback_ = lambda: [f"KeyboardInterrupt: {error}"]
         raise error
 
@@ -49,14 +49,14 @@ def listen(runtime: ctypes.CDLL) -> None:
 
 
 def _message(launch: str, thread: str = "", library: str = "", *offsets: str) -> str:
-    """The sentence for what `simulator_take_stop` says."""
+    """The message for a result of `simulator_take_stop`."""
     lines = (line_of(Path(library), int(offset, 16)) for offset in offsets)
     line = next(filter(None, lines), "")
     return f"{launch}, was stopped{line and f' at {line}'}{thread and f' in {thread}'}"
 
 
 def line_of(library: Path, offset: int) -> str:
-    """The line of the user's source, as in "add.cu:3", that an instruction is of; else ""."""
+    """The line of the user's source that an instruction comes from, such as "add.cu:3"; or ""."""
     program, build = shutil.which("addr2line"), Build.read(library.parent)
     if not program or not build:
         return ""

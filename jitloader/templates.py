@@ -1,5 +1,5 @@
-"""Kernels that are templates: `kernel.scale[float][grid, block](x, y, n)`, or without the types
-where those of the tensors say them. Each instance is compiled when it is first asked for."""
+"""Kernels that are templates: `kernel.scale[float][grid, block](x, y, n)`, or without the types if
+the tensors' types determine them. Each instance is compiled when it is first used."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _WORDS = ("typename", "class")
 
 @dataclass(frozen=True)
 class Arguments:
-    """What stands between the first brackets of `kernel.scale[float, 4][grid, block]`, as C++ has
-    it."""
+    """The template arguments, in the first brackets of `kernel.scale[float, 4][grid, block]`, as
+    C++ text."""
 
     texts: tuple[str, ...]
 
@@ -45,7 +45,7 @@ class Arguments:
 class Template:
     """One template of a build.
 
-    instantiate: gives the function that launches the kernel with such arguments.
+    instantiate: returns the function that launches the kernel with given template arguments.
     """
 
     def __init__(self, name: str, signature: dict, instantiate: Callable[[str, tuple], Callable]):
@@ -81,7 +81,7 @@ class Template:
         return self._of(first.texts)(*arguments)
 
     def chosen(self, function: Callable, given: object) -> Launch | Instance:
-        """What `function[given]` is: with arguments of the template an instance, else a launch."""
+        """The value of `function[given]`: an instance for template arguments, else a launch."""
         parts = given if isinstance(given, tuple) else (given,)
         types = [kind in _WORDS for kind, _, _ in self.parameters]
         is_value = [isinstance(it, type | torch.dtype | str) for it in parts]
@@ -120,7 +120,7 @@ class Template:
             raise TypeError(f"{what}; wanted a whole number ({kind})") from None
 
     def _deduced(self, arguments: tuple) -> tuple[str, ...]:
-        """The template's arguments, from the types of the kernel's."""
+        """The template arguments, deduced from the types of the kernel's arguments."""
         deduced: list[str] = []
         for kind, name, default in self.parameters:
             texts = {}
@@ -157,7 +157,7 @@ class Template:
 
 
 class Instance:
-    """`kernel.scale[float]`: a template with its arguments, which waits for grid and block."""
+    """`kernel.scale[float]`: a template with its arguments, still without grid and block."""
 
     def __init__(self, function: Callable, arguments: Arguments, given: tuple):
         self.function, self.arguments = function, arguments
@@ -178,5 +178,5 @@ class Instance:
 
 
 def name_of(kernel: str, texts: tuple[str, ...]) -> str:
-    """The instance's function in the build that has it."""
+    """The name of the instance's function in its build."""
     return symbol_of(kernel, texts)

@@ -1,12 +1,12 @@
-"""Errors are shown up to the user's own line: frames of the loader, of the lab and of the ops'
-modules below it would tell them nothing.
+"""Tracebacks end at the user's own line: frames of the loader, of the lab and of the ops' modules
+below it would not help the user.
 
-So it is in a notebook, and in plain Python for all that nobody caught, unless Python runs in
-development mode (python -X dev). Who catches an error has its whole traceback.
+This holds in a notebook, and in plain Python for uncaught errors, unless Python runs in development
+mode (python -X dev). An error that is caught has its whole traceback.
 
-What the user's own function raised is shown with the user's frames, wherever it was called from.
-And where a module of the lab or of an op failed in its own code, by no `raise` of its own, that is
-no answer to the user's call but a mistake in that module: then its frames are shown.
+An error from the user's own function is shown with the user's frames, wherever it was called from.
+If a module of the lab or of an op failed without a `raise` of its own, that is not an answer to the
+user's call but a bug in that module: then its frames are shown.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
 
 @cache
 def _libraries() -> tuple[str, ...]:
-    """Where the frames of other libraries are."""
-    import sysconfig  # late: an import would wait for it
+    """The folders of other libraries' files."""
+    import sysconfig  # late: it would slow the import
 
     return (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))
 
 
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
-    """What is raised within is shown so."""
+    """Errors that are raised in this block are shown as this module describes."""
     try:
         yield
     except Exception:
@@ -50,7 +50,7 @@ def hidden() -> Iterator[None]:
 
 
 def device_hint(error: BaseException) -> str:
-    """What to write where a device "cuda" was asked of PyTorch, and there is none; or ""."""
+    """What to write if PyTorch was asked for a device "cuda" and there is none; else ""."""
     if not re.search(r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs", str(error)):
         return ""
     return (
@@ -59,7 +59,7 @@ def device_hint(error: BaseException) -> str:
 
 
 def in_one_line(stop: KeyboardInterrupt, what: str) -> None:
-    """Have this interrupt shown as one line; for those who catch it, it is as any other."""
+    """Show this interrupt as one line; code that catches it sees no difference."""
     stop.args = (what,)
     stop._render_traceback_ = partial(_line, what)
 
@@ -69,13 +69,13 @@ def _line(what: str) -> list[str]:
 
 
 def _room_of(entry: TracebackType) -> tuple[str, ...] | None:
-    """Which of the project's rooms a frame is of; None if it is the user's or another library's."""
+    """The project package that a frame is in; None if it is the user's or another library's."""
     file = entry.tb_frame.f_code.co_filename
     return next((room for room in _ROOMS if file.startswith(room)), None)
 
 
 def _shown(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the project's frames, and without those of PyTorch that they called."""
+    """A traceback without the project's frames and the frames of PyTorch that they called."""
     entries, ours, at_fault = [], False, None
     entry = traceback
     while entry:
@@ -84,7 +84,7 @@ def _shown(traceback: TracebackType | None) -> TracebackType | None:
         ours = below_ours or room is not None
         if not below_ours:
             entries.append((entry, room))
-        if room or not file.startswith(_libraries()):  # the last of these is where it arose
+        if room or not file.startswith(_libraries()):  # the last one is where the error arose
             at_fault = None if room in (None, _LOADER) or _is_at_raise(entry) else room
         entry = entry.tb_next
     shown = None
@@ -95,13 +95,13 @@ def _shown(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _is_at_raise(entry: TracebackType) -> bool:
-    """Whether it is a `raise` that a frame has come to."""
+    """Whether a frame is at a `raise` statement."""
     return entry.tb_frame.f_code.co_code[entry.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
 @contextlib.contextmanager
 def _shortened(error: BaseException | None) -> Iterator[None]:
-    """Meanwhile an error has a shorter traceback, and so have those that led to it."""
+    """In this block an error has a shorter traceback, and so do its causes."""
     whole: list[tuple[BaseException, TracebackType | None]] = []
     while error is not None and all(error is not known for known, _ in whole):
         whole.append((error, error.__traceback__))
@@ -131,9 +131,9 @@ def _shorten_what_nobody_caught() -> None:
 
 
 def shorten_in_ipython() -> None:
-    """Have this process's IPython, if one runs, show errors as the module says.
+    """Make this process's IPython, if it runs, show errors as this module describes.
 
-    It may have started after this module was imported: so it is asked for at each error.
+    It may start after this module was imported, so this is called at each error.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     shows = getattr(shell, "InteractiveTB", None)

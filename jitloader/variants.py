@@ -1,4 +1,4 @@
-"""Variants of a kernel: the same files, with other values of the constants that they declare."""
+"""Variants of a kernel: the same files with other values of their tunable constants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def variant_of(
     kernel: Kernel, constants: dict[str, int], check: bool = False, for_gpu: bool = False
 ) -> Recipe:
-    """The recipe of a variant; of a kernel as it is for no constants.
+    """The recipe of a variant; without constants, that of the kernel as it is.
 
-    check: of what lab.check runs for it. for_gpu: of its machine code, as `kernel.for_gpu` has it.
+    check: the instrumented one for lab.check. for_gpu: the one for a GPU, as for `kernel.for_gpu`.
     """
     flags = (*kernel.recipe.flags, *tuning_flags(constants))
     recipe = replace(kernel.recipe, flags=flags)
@@ -32,9 +32,9 @@ def variant_of(
 def running_variant(
     kernel: Kernel, constants: dict[str, int], check: bool = False
 ) -> Iterator[None]:
-    """Meanwhile the functions of the kernel are those of the variant.
+    """In this block the functions of the kernel are those of the variant.
 
-    check: only for lab.check, which needs no other build of it.
+    check: only for lab.check, which needs no other build of the variant.
     """
     before = kernel.recipe
     kernel.recipe = variant_of(kernel, constants)

@@ -471,7 +471,7 @@ def systems_folders() -> tuple[str, ...]:
     What else lies in their folders may be the user's: a project below /usr/src, a library that was
     installed to /usr/local.
     """
-    import sysconfig  # late: a warm load does without
+    import sysconfig  # late: a warm load does not need it
 
     paths = sysconfig.get_paths()
     pythons = {paths[name] for name in ("include", "platinclude", "stdlib", "purelib", "platlib")}

@@ -72,7 +72,7 @@ class CompileError(RuntimeError):
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the error alone, none of the loader's own frames."""
-        from toolchain.links import linked  # late: a warm load does without
+        from toolchain.links import linked  # late: a warm load does not need it
 
         text = linked(f"{type(self).__name__}: {self}")
         if self.log and str(self.log) not in text:  # where its path would be no link
