@@ -1,4 +1,4 @@
-"""What is to be compiled: a recipe, and the content of every file that it needs."""
+"""What is compiled: a recipe, and the contents of every file that it needs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.sources import LIBRARY, label
 
-if TYPE_CHECKING:  # what a warm load does without is imported where it is called
+if TYPE_CHECKING:  # what a warm load does not need is imported in functions
     from toolchain.nvccs_flags import Translated
     from toolchain.preprocess import Unit
     from toolchain.registrations import Registrations
     from toolchain.tuning import ShapeClass
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
-INSTALLED = Path("/usr/local/include")  # where compilers find what the user installed
-TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
+INSTALLED = Path("/usr/local/include")  # the default place of libraries that the user installed
+TORCHS_STANDARD = "c++17"  # the oldest standard that its headers support
 
-# torch's build takes the operators and conversions of __half and __nv_bfloat16 away, for they would
-# stand beside those of at::Half. Where nothing includes torch, a file finds what nvcc alone gives.
+# torch's build removes the operators and conversions of __half and __nv_bfloat16, which would
+# conflict with those of at::Half. Files that do not include torch get what nvcc alone defines.
 _HALF_AS_NVCC_HAS_IT = [
     "-U__CUDA_NO_HALF_OPERATORS__",
     "-U__CUDA_NO_HALF_CONVERSIONS__",
@@ -46,12 +46,12 @@ class Part(NamedTuple):
 
     Attributes:
         build: the name of that build.
-        held: their symbols, each with that by which the library tells where it is.
-        statements: what is compiled behind the source.
+        held: the functions' symbols, each with the expression for its address in the library.
+        statements: C++ statements that are compiled after the source.
         jumps: the symbols of kernels that the library finds when they are launched.
-        kept: where the cache keeps the object of its .cu, once it is compiled whole; "" where that
-            would not do.
-        of_host: whether it is to have no kernels: those of its source are empty.
+        kept: where the cache keeps the object of its .cu, once that is compiled whole; "" if that
+            object cannot be used.
+        of_host: whether it has no kernels: those of its source have empty bodies.
     """
 
     build: str
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
+    """All that the caller of `load` decides, without the contents of the files."""
 
     name: str
     sources: tuple[Path, ...]
@@ -77,20 +77,20 @@ class Recipe:
     target: str
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
-    check: bool = False  # instrumented for lab.check; target is "cpu"
-    trace: bool = False  # and for lab.trace
-    program: bool = False  # it has a main(), and nothing in it is for Python
+    check: bool = False  # instrumented for lab.check; the target is "cpu"
+    trace: bool = False  # instrumented for lab.trace, too
+    program: bool = False  # it has a main(), and no functions for Python
     instances: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of templates, with their arguments
-    part: Part | None = None  # these launchers alone; the one source is the .cu that has them
+    part: Part | None = None  # only these launchers, of the one source, a .cu
 
     @property
     def identifier(self) -> str:
-        """The name as C++ and Python can use it: that of 00_copy.cu begins with a digit."""
+        """The name as an identifier: that of 00_copy.cu begins with a digit."""
         return self.name if self.name[0].isalpha() else f"k{self.name}"
 
     @cached_property
     def key(self) -> str:
-        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
+        """Identifies the recipe, whatever is in its files: all builds of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
         kind = f"{self.debug}{' check' * self.check}{' trace' * self.trace}"
         kind += f"{' program' * self.program}"
@@ -106,8 +106,8 @@ class Code:
     """A recipe, and all that a compiler needs for it.
 
     Attributes:
-        files: the content of every file of the user's that the compiler will read.
-        compilers: what those for the target call themselves.
+        files: the content of every user's file that the compiler will read.
+        compilers: the version texts of the target's compilers.
     """
 
     recipe: Recipe
@@ -118,7 +118,7 @@ class Code:
         return self.files[path].decode(errors="replace")
 
     def header(self, path: Path, quote: str, name: str) -> Path | None:
-        """The header of the user's that a file includes by this name."""
+        """The user's header that a file includes by this name."""
         beside = [path.parent] if quote == '"' else []
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
@@ -130,7 +130,7 @@ class Code:
 
     @cached_property
     def own(self) -> tuple[Path, ...]:
-        """The sources, and what belongs to them: what they include with quotes, and so on."""
+        """The sources, and the files that these and their includes include with quotes."""
         own = list(self.recipe.sources)
         for path in own:  # which grows meanwhile
             for quote, name in sources.included(self.text(path)):
@@ -141,9 +141,9 @@ class Code:
 
     @cached_property
     def of_library(self) -> frozenset[Path]:
-        """The headers of other people's libraries: found in a folder of headers, by their names.
+        """The headers of third-party libraries, found by name in a folder of headers.
 
-        The sources' own lie beside what includes them.
+        The sources' own headers are beside the files that include them.
         """
         own = list(self.recipe.sources)
         for path in own:  # which grows meanwhile
@@ -154,8 +154,8 @@ class Code:
         return frozenset(self.files).difference(own)
 
     def _bound(self, path: Path) -> str:
-        """A text in which a binding may stand. A macro of a header's binds only where it is used,
-        and that the text of the header does not say."""
+        """The text of a file that may contain a binding. A macro of a header binds only where it
+        is used, which the header's text does not show."""
         text = self.text(path)
         return text if path in self.recipe.sources else sources.without_directives(text)
 
@@ -170,9 +170,9 @@ class Code:
 
     @cached_property
     def units(self) -> dict[Path, tuple[Unit, ...]]:
-        """The code of each source, as the preprocessor leaves it.
+        """The preprocessed code of each source.
 
-        The simulator's own have none for Python, and it would be seconds until that was seen.
+        Empty for the simulator's sources: they have none for Python, and would take seconds.
         """
         from toolchain.preprocess import Unit, preprocessed
 
@@ -200,7 +200,7 @@ class Code:
         for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                if self.binding == "c":  # what Python cannot call is in `launchers.explanations`
                     exported = {
                         name: export
                         for name, export in exported.items()
@@ -218,7 +218,7 @@ class Code:
 
     @cached_property
     def launchers(self) -> dict[Path, str]:
-        """What is to be compiled behind each source: "" where all its kernels have launchers."""
+        """What is compiled after each source: "" if all its kernels have launchers."""
         from toolchain import launchers
 
         if self.recipe.part:
@@ -230,15 +230,15 @@ class Code:
 
     @cached_property
     def cccl(self) -> tuple[Path, int] | None:
-        """Where NVIDIA's Thrust and libcu++ are, and their version, if the CPU target needs them.
+        """The folder and the version of NVIDIA's Thrust and libcu++, if the CPU target needs them.
 
-        Some of their headers are the simulator's own, for threads that wait for each other.
+        The simulator has its own versions of headers in which threads wait for each other.
         """
         return machine.cccl() if self.wants_cccl else None
 
     @cached_property
     def wants_cccl(self) -> bool:
-        """Whether it needs them, be they there or not."""
+        """Whether it needs them, installed or not."""
         if self.recipe.target != "cpu" or self.recipe.sources[0].is_relative_to(SIMULATOR):
             return False
         if any(
@@ -253,17 +253,17 @@ class Code:
 
     @cached_property
     def simulated(self) -> Architecture | None:
-        """As machine.simulated has it; None for the simulator's own sources."""
+        """The result of machine.simulated; None for the simulator's own sources."""
         is_own = self.recipe.sources[0].is_relative_to(SIMULATOR)
         return None if is_own or self.recipe.target != "cpu" else machine.simulated()
 
     @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
-        """For the C++ compiler, and for nvcc."""
+        """The flags for the C++ compiler and those for nvcc."""
         recipe = self.recipe
         clang = machine.is_clang(self.compilers)
-        # No symbol may be shared between versions: a template's static would stay the old one.
-        no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
+        # Builds must not share symbols: a template's static variable would stay the old build's.
+        no_unique = "-fno-gnu-unique"  # only g++ makes such symbols
         shared = []
         if not self.includes_torch:
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
@@ -272,7 +272,7 @@ class Code:
         macro = f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}"
         ours = [macro, *recipe.flags, *self.tuned]
         _, cxx = machine.cxx_command()
-        # In columns, a tab is one character.
+        # A tab counts as one column.
         cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._apart[0]]
         if recipe.part:
             cxx.append("-DSIMULATOR_PART")
@@ -280,22 +280,22 @@ class Code:
             cxx.append(no_unique)
         if recipe.target == "cpu":
             debug = ["-O0", "-g"] if recipe.debug else []
-            if not clang:  # else an empty loop without an end has no line
+            if not clang:  # else an endless empty loop has no line
                 cxx.append("-gstatement-frontiers")
             check = simulator.check_flags(recipe.trace) if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            if self.cccl:  # to Thrust, too, the device is the CPU; and at -O1 it is slow
+            if self.cccl:  # Thrust's device is the CPU, too; it is slow at -O1
                 cxx += ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_NVTX"]
                 cxx += [] if clang else ["-O2"]
-            language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            language = ["-x", "c++"]  # for a .cu, too, which g++ does not know
             if self.includes_all_of_torch:
                 from toolchain import torch_headers
 
                 all_of_it = torch_headers.uses_all(map(self.text, self.files))
                 language += [torch_headers.ALL] * all_of_it
             if self.several:
-                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # see simulator/block.h
             if self.simulated:
                 number, suffix = self.simulated
                 language.append(f"-DSIMULATOR_ARCHITECTURE={number}")
@@ -303,7 +303,7 @@ class Code:
             own = any(map(_THREAD_LOCAL.search, self.files.values()))
             simulators = simulator.compile_flags(clang, recipe.sources, own)
             return [*language, *simulators, *cxx, *check, *debug], []
-        cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
+        cxx = ["-O1", *cxx]  # more would only make bindings slower to compile
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
@@ -311,14 +311,14 @@ class Code:
         nvcc = [*self._extended_lambda, *host, *half, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
         if machine.nvcc_release(self.compilers) >= (12, 1):
-            nvcc.append("--split-compile=0")  # the same code, made by all cores
+            nvcc.append("--split-compile=0")  # the same code, compiled on all cores
         if recipe.debug:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
-        return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
+        return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the last one is for toolchain.resources
 
     @cached_property
     def tuned(self) -> tuple[str, ...]:
-        """The constants that were best on this GPU, where the recipe itself sets none."""
+        """The constants that were best on this GPU, unless the recipe sets constants itself."""
         if not self._tables:
             return ()
         from toolchain.tuning import tuning_flags
@@ -327,7 +327,7 @@ class Code:
 
     @cached_property
     def tuned_by_shape(self) -> list[tuple[ShapeClass, dict[str, int]]]:
-        """The same for single classes of shapes: all constants that their builds have."""
+        """The same for each class of shapes: all constants of its build."""
         if not self._tables:
             return []
         from toolchain import tuning
@@ -347,8 +347,8 @@ class Code:
 
     @cached_property
     def _tables(self) -> list[Path]:
-        """The tables of constants that it goes by; none where the recipe itself sets constants."""
-        if self.recipe.target != "cuda":  # GPUs have tables
+        """The tuning tables that it uses; none if the recipe sets constants itself."""
+        if self.recipe.target != "cuda":  # only GPUs have tables
             return []
         from toolchain import tuning
 
@@ -357,7 +357,7 @@ class Code:
         return [] if tuning.sets_constants(self.recipe.flags) else there
 
     def _read_tables(self, read: Callable[[str, str], dict]) -> list[dict]:
-        """What the tables say of this GPU.
+        """The tables' sections for this GPU.
 
         Raises ValueError that names the file, for one that cannot be read.
         """
@@ -373,22 +373,22 @@ class Code:
 
     @property
     def link_flags(self) -> list[str]:
-        """Those of the caller's flags that are the linker's."""
+        """The caller's flags that are for the linker."""
         return self._for_cpp.links
 
     @property
     def callers_flags(self) -> list[str]:
-        """Those for a C++ compiler, in its words."""
+        """The caller's flags for a C++ compiler, in its syntax."""
         return self._for_cpp.flags
 
     @property
     def given(self) -> macros.Given:
-        """What of the caller's flags stands at the top of each source; nothing for a GPU."""
+        """The part of the caller's flags that is put at the top of each source; empty for a GPU."""
         return self._apart[1]
 
     @cached_property
     def macros(self) -> set[str]:
-        """The user's, of which the simulator's headers are to know nothing."""
+        """The user's macros, which the simulator's headers must not see."""
         return {*self.given.macros, *macros.defined_in(map(self.text, self.files))}
 
     @cached_property
@@ -407,10 +407,10 @@ class Code:
 
     @property
     def _extended_lambda(self) -> list[str]:
-        """nvcc's flag for lambdas that are __device__, where a file may have one.
+        """nvcc's flag for __device__ lambdas, if a file may have one.
 
-        With it nvcc includes <functional> before everything, which takes each of its steps twice
-        as long for a small kernel.
+        With it nvcc includes <functional> first, which doubles the time of each of its steps for a
+        small kernel.
         """
         texts = map(self.text, self.files)
         wanted = self.includes_torch or any(map(sources.may_have_device_lambda, texts))
@@ -422,9 +422,9 @@ class Code:
 
     @cached_property
     def speaks_of_torch(self) -> bool:
-        """Whether anything of PyTorch's, or of Python's, may be called by its name.
+        """Whether any function of PyTorch or Python may be called by its name.
 
-        The simulator's runtime looks such functions up in the process that it runs in.
+        The simulator's runtime finds such functions in its process.
         """
         if simulator.RUNTIME in self.recipe.sources:
             return False
@@ -432,7 +432,7 @@ class Code:
 
     @property
     def notes(self) -> list[str]:
-        """What of the sources and the flags means something else here than to nvcc: sentences."""
+        """A sentence for each thing in sources and flags that has another meaning for nvcc."""
         notes = []
         if ops := self.registrations.set_aside:
             notes.append(
@@ -445,7 +445,7 @@ class Code:
 
     @property
     def expected(self) -> str:
-        """What will take the compiler long; "" for nothing."""
+        """Why compiling will take long; "" if it will not."""
         if not self.includes_all_of_torch:
             return ""
         if self.recipe.target == "cpu":
@@ -466,9 +466,9 @@ class Code:
 
 @cache
 def systems_folders() -> tuple[str, ...]:
-    """Where the headers of the system are, of Python, torch, CUDA and the simulator.
+    """The header folders of the system, Python, torch, CUDA and the simulator.
 
-    What else lies in their folders may be the user's: a project below /usr/src, a library that was
+    Folders beside these may be the user's: a project below /usr/src, or a library that was
     installed to /usr/local.
     """
     import sysconfig  # late: a warm load does not need it
@@ -479,10 +479,10 @@ def systems_folders() -> tuple[str, ...]:
     cudas = [str(home / name) for name in ("include", "targets")] if home else []
     of_system = ("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64")
     folders = (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
-    # Of a folder that is reached by a link g++ may name the files by where they are.
+    # If a folder is reached by a link, g++ may name its files by their real paths.
     return tuple(dict.fromkeys((*folders, *map(os.path.realpath, folders))))
 
 
 def is_systems(path: Path) -> bool:
-    """Whether it is one of theirs, and not the user's."""
+    """Whether a file is in these folders, and so is not the user's."""
     return any(path.is_relative_to(folder) for folder in systems_folders())

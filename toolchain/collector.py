@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Importing leaves no garbage, and a full collection takes 80 ms to go through PyTorch's
-    objects."""
+    """In this block the garbage collector is off: imports leave no garbage, and a full collection
+    takes 80 ms to go through PyTorch's objects."""
     collects = gc.isenabled()
     gc.disable()
     try:

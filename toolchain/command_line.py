@@ -1,7 +1,7 @@
-"""Flags and paths on the compilers' command lines: each arrives as it was written.
+"""Flags and paths on the compilers' command lines: each must arrive as it was written.
 
-On its way to g++ or nvcc an argument is read by ninja and by a shell. nvcc starts other programs
-through a shell again, and for that one it leaves the quoting to its caller.
+An argument for g++ or nvcc is read by ninja and by a shell. nvcc starts other programs through a
+shell again, and its caller has to quote arguments for that one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_NVCCS_PATHS_LACK = "$`'\"\\,"  # none of these comes through nvcc's own shell in a path
-_NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
+_NVCCS_PATHS_LACK = "$`'\"\\,"  # a path with one of these fails in nvcc's own shell
+_NVCCS_OPTIONS = {  # options whose values nvcc passes on, and the kinds of values
     "-D": "macro",
     "--define-macro": "macro",
     "-Xcompiler": "host",
@@ -26,22 +26,22 @@ _NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
 }
 
 
-# What takes the next argument as its value: of g++ and clang, and of nvcc besides.
+# Options that take the next argument as their value: of g++ and clang, and then of nvcc.
 _TAKE_THE_NEXT = (
     r"-([ADFIJLTUelouxz]|M[FQT]|X(arch_\w+|assembler|clang|linker|preprocessor)|arch|aux-info"
     r"|framework|mllvm|target|i(dirafter|macros|multilib|nclude|prefix|quote|sysroot|system"
     r"|withprefix(before)?)|-(config|(un)?define-macro|imacros|include(-directory(-after)?)?|param"
     r"|sysroot|target))"
 )
-_NVCC_TAKES_THE_NEXT = (  # besides what takes_the_next knows
+_NVCC_TAKES_THE_NEXT = (  # in addition to those of takes_the_next
     r"-([Om]|brief-diag|Werror|-optimization-info|-x)"
     r"|--?(ftemplate-(backtrace-limit|depth)|sanitize)"
 )
 
 
 def awaits_value(flag: str, target: str = "cpu") -> bool:
-    """Whether a flag takes the next argument as its value; nvcc's do for either target."""
-    from toolchain.nvccs_flags import takes_the_next  # late: a load without flags does without
+    """Whether a flag takes the next argument as its value; nvcc's flags do for both targets."""
+    from toolchain.nvccs_flags import takes_the_next  # late: only for flags
 
     if re.fullmatch(_TAKE_THE_NEXT, flag) or takes_the_next(flag):
         return True
@@ -49,10 +49,10 @@ def awaits_value(flag: str, target: str = "cpu") -> bool:
 
 
 def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
-    """`flags` as `load` takes them: each is one argument of the compiler.
+    """The flags of `load`, checked: each is one argument of the compiler.
 
     Raises:
-        TypeError, ValueError: naming the flag, and what is wanted.
+        TypeError, ValueError: they name the flag, and what is wanted.
     """
     if isinstance(flags, (str, bytes)):
         raise TypeError(f"flags is {flags!r}; wanted a list with an item for each: [{flags!r}]")
@@ -83,7 +83,7 @@ def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
 
 
 def check_path(path: Path, target: str) -> None:
-    """Raises ValueError for a path that the compilers for `target` cannot be given."""
+    """Raises ValueError for a path that the compilers for `target` cannot read."""
     text = os.fsencode(path).decode(errors="replace")
     refused = "\n\r" if target == "cpu" else "\n\r" + _NVCCS_PATHS_LACK
     bad = [char for char in refused if char in text]
@@ -94,19 +94,19 @@ def check_path(path: Path, target: str) -> None:
 
 
 def for_ninja(argument: str) -> str:
-    """An argument as it stands in a command of a ninja file: for ninja, and for the shell."""
-    import shlex  # late: an import would wait for it
+    """An argument quoted for a command in a ninja file: for ninja and for the shell."""
+    import shlex  # late: it would slow the import
 
     return shlex.quote(argument).replace("$", "$$")
 
 
 def for_nvcc(flags: Iterable[str]) -> list[str]:
-    """Flags that reach nvcc's preprocessor and the C++ compiler behind it as they are here.
+    """Flags quoted so that nvcc's preprocessor and its C++ compiler get them unchanged.
 
-    A comma goes on separating the options of -Xcompiler, as nvcc documents it.
+    A comma still separates the options of -Xcompiler, as nvcc documents.
 
     Raises:
-        ValueError: a flag of another kind holds what nvcc's own shell would interpret.
+        ValueError: a flag of another kind has a character that nvcc's own shell would interpret.
     """
     result, option = [], ""
     for flag in flags:
@@ -119,10 +119,10 @@ def for_nvcc(flags: Iterable[str]) -> list[str]:
             name, before, value = match[1] or match[2], match[0], flag[match.end() :]
         option = "" if option else flag if flag in _NVCCS_OPTIONS else ""
         kind = _NVCCS_OPTIONS.get(name)
-        if kind == "macro":  # nvcc puts it between double quotes
+        if kind == "macro":  # nvcc puts double quotes around it
             value = re.sub(r"[\\$`]", r"\\\g<0>", value)
             value = re.sub(r'[\\",]', r"\\\g<0>", value)
-        elif kind == "host":  # nvcc puts it there as it is, but for blanks at an option's end
+        elif kind == "host":  # nvcc copies it, except blanks at the end of an option
             value = re.sub(r" +(?=,|$)", "", value)
             value = re.sub(r"[^\w@%+=:.,/-]", r"\\\g<0>", value)
             value = re.sub(r'[\\"]', r"\\\g<0>", value)

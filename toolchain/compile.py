@@ -57,8 +57,8 @@ from toolchain.objects import Earlier, Object, Objects
 from toolchain.parts import Deferred
 from toolchain.sources import label
 
-# Compilers without a shared libstdc++ put a copy into every library. Were its symbols visible, the
-# process's copies would be mixed, and a stream of one would crash in the locale of another.
+# Compilers without a shared libstdc++ put a copy into every library. If its symbols were visible,
+# the process's copies would mix, and a stream of one copy would crash with the locale of another.
 _KEEP_TO_ITSELF = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
 
 _writing = threading.Lock()  # cpp_extension keeps its state in its module
@@ -69,15 +69,15 @@ class _Failed(Exception):
 
 
 class Compiled(NamedTuple):
-    """What came of a compilation, beside the library.
+    """The results of a compilation, besides the library.
 
     Attributes:
-        output: of the compilers.
+        output: the compilers' output.
         read: the user's files that they read.
-        libraries: those headers of simulator.LIBRARIES which they read for the CPU.
-        objects: the new ones that a later build may take over, by the sources' positions.
-        kernels: of a build by kernels, those that its library launches.
-        image: the file with such a build's code for the GPU, or with a part's.
+        libraries: the headers of simulator.LIBRARIES that they read for the CPU.
+        objects: the new objects that a later build may reuse, by the sources' positions.
+        kernels: those that the library launches, if kernels are compiled on demand.
+        image: the file with the GPU code of such a build, or of a part of it.
     """
 
     output: str
@@ -98,15 +98,15 @@ def compile_library(
     lifeline: int | None = None,
     deferred: Deferred | OnDemand | None = None,
 ) -> Compiled | None:
-    """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
+    """Compile what has changed since the `earlier` objects, and link it to `work`/`name`.so.
 
     Four times a second `progress` is called with the stage, as in "1 of 3: layer_norm.cu".
 
-    lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
-        ends when the other end is closed.
-    deferred: what is compiled later. None is returned where anything else would have to be compiled
-        now, but for bindings of a lab.check, which are small beside kernels; or where it cannot be
-        compiled by itself, or is there.
+    lifeline: the end of a pipe, for a build that runs at idle priority and ends when the other end
+        is closed.
+    deferred: what is compiled later. None is returned if anything else would have to be compiled
+        now (except bindings for lab.check, which take little time), if the deferred part is there
+        already, or if it cannot be compiled on its own.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -151,7 +151,7 @@ def compile_library(
     objects = Objects(code, name, work, dict.fromkeys(changed, written), earlier)
     if recipe.part and not image:
         to_compile.append(work / "launchers.cpp")
-        # The object of the whole has all kernels.
+        # The object of the whole build has all kernels.
         jumps = parts.jumps(() if objects.unchanged else recipe.part.jumps)
         to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + jumps)
     if isinstance(deferred, Deferred):
@@ -168,8 +168,8 @@ def compile_library(
 
     def watch(output: str) -> None:
         progress(stage_of(output, names))
-        if not output:  # what is asked later anyway, while the compilers work
-            with contextlib.suppress(Exception):  # which then is raised, unless they fail before
+        if not output:  # needed later: computed while the compilers work
+            with contextlib.suppress(Exception):  # raised again later, unless they fail
                 is_users(work)
                 code.exports  # noqa: B018
 
@@ -218,7 +218,7 @@ def compile_library(
 
 
 def _is_apart(part: Part, compiled: Path, code: Code) -> bool:
-    """Whether a part needs no kernel that it does not have, and has none that it must not have."""
+    """Whether a part lacks no kernel that it needs, and has none that it must not have."""
     texts = list(map(code.text, code.files))
     if parts.calls_one_of(compiled, part.jumps) or parts.lacks_kernels(compiled, part.jumps, texts):
         return False
@@ -226,12 +226,12 @@ def _is_apart(part: Part, compiled: Path, code: Code) -> bool:
 
 
 def _refused(error: CompileError, message: str, hint: str) -> CompileError:
-    """Of the same place; the compiler's own words would add nothing."""
+    """An error at the same place, without the compiler's message, which would add nothing."""
     return CompileError(message, path=error.path, line=error.line, column=error.column, hint=hint)
 
 
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
-    """The source or, where its kernels need launchers, a file in the new `place` with both."""
+    """The source or, if its kernels need launchers, a file in the new `place` with both."""
     if not (launchers := code.launchers[path]):
         return path
     place.mkdir(parents=True)
@@ -240,12 +240,12 @@ def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     return copy
 
 
-_HEAD = r"(?:#include <[^>]*>\n)*"  # what a rewritten text begins with
+_HEAD = r"(?:#include <[^>]*>\n)*"  # the beginning of a rewritten text
 _known: dict[tuple[str, str, bool], tuple[Load, str]] = {}
 
 
 def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
-    """What `rewrite` makes of a text, which it has mostly done before: an edit is of one file."""
+    """The result of `rewrite`, cached: an edit changes only one of the texts."""
     key = text, path, of_library
     if key not in _known or _known[key][0] != load:
         if len(_known) > 500:
@@ -257,19 +257,19 @@ def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
 def for_the_cpu(
     code: Code, texts: dict[Path, str], load: Load, name_of: Callable[[Path], str]
 ) -> dict[Path, str]:
-    """Texts of a code's files as a C++ compiler reads them, with the simulator's headers.
+    """The texts of code's files, rewritten for a C++ compiler and the simulator's headers.
 
-    load: what is known of all of them; name_of: what compilers call a file.
+    load: facts on all of them; name_of: returns a file's name for compilers.
 
     Raises:
-        CompileError: the simulator does not run what stands there.
+        CompileError: the simulator cannot run something in a text.
     """
     result = {}
-    heads: set[str] = set()  # the simulator's headers, which headers of the user's begin with
+    heads: set[str] = set()  # the simulator's headers that begin the user's headers
     for path, text in texts.items():
         try:
             added, is_librarys = code.launchers.get(path, ""), path in code.of_library
-            if added and code.recipe.part:  # these statements name what is the simulator's
+            if added and code.recipe.part:  # these statements use the simulator's names
                 added = macros.undefined(code.macros) + added
             written = _rewritten(text + added, name_of(path), load, is_librarys)
         except Unsupported as error:
@@ -280,7 +280,7 @@ def for_the_cpu(
                 column=error.column,
                 hint=error.hint,
             ) from None
-        by_nvcc = path in code.recipe.sources  # else whatever includes it says
+        by_nvcc = path in code.recipe.sources  # other files are as what includes them
         if by_nvcc:
             begins = line_one(name_of(path))
             written = written.replace(begins, code.given.text() + begins, 1)
@@ -291,7 +291,7 @@ def for_the_cpu(
             heads.update(re.match(_HEAD, written)[0].splitlines())
         result[path] = written
     if heads and any(map(sources.includes_within_braces, texts.values())):
-        # A header within a class or a namespace would bring those there: so they come first.
+        # A header inside of a class or a namespace would include them there, so they come first.
         before = "".join(f"{line}\n" for line in sorted(heads))
         for path in result.keys() & set(code.recipe.sources):
             first = re.match(r"(?:#include <[^>]*>\n)?", result[path])[0]
@@ -302,13 +302,13 @@ def for_the_cpu(
 class _Mirror:
     """The user's files, rewritten for the simulator into a tree of the same shape.
 
-    With folders mirrored, and the symbolic links among them, every relative #include finds the
-    rewritten file; #line directives make compilers speak of the original.
+    Because folders and symbolic links are mirrored, every relative #include finds the
+    rewritten file; #line directives make compilers name the original.
     """
 
     def __init__(self, folder: Path):
         self.root = folder.resolve()
-        self.written: dict[Path, str] = {}  # by the originals' paths, and without that of `root`
+        self.written: dict[Path, str] = {}  # texts without `root`, by the originals' paths
         self._meant: dependent_names.Meant = {}
 
     def place(self, path: Path) -> Path:
@@ -323,10 +323,10 @@ class _Mirror:
         """Rewrite all inputs; return what to compile."""
         for folder in code.recipe.include:
             self._make(folder)
-        # Those below SIMULATOR are written for a C++ compiler as they are.
+        # Files below SIMULATOR are for a C++ compiler already.
         text_of = code.registrations.text
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
-        # Of a part as of the whole.
+        # The same for a part as for the whole build.
         load = Load.of(texts.values(), several=code.several, target=code.simulated)
         for path, places in self._meant.items():
             texts[path] = dependent_names.with_typenames(texts[path], places)
@@ -338,8 +338,8 @@ class _Mirror:
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
     def add_typenames(self, code: Code, output: str) -> bool:
-        """Rewrite the inputs once more, with what a compiler has asked for; False if there is none
-        that nvcc would not ask for, too."""
+        """Rewrite the inputs again with each `typename` that a compiler asked for and nvcc does not
+        need; False if there is none."""
         meant = dependent_names.meant(output)
         if not meant:
             return False
@@ -356,9 +356,9 @@ class _Mirror:
         change: Callable[[Mapping[Path, str]], dict[Path, str]] = dict,
         first: str = "",
     ) -> list[Path]:
-        """The inputs with the build's name in them, and with one more change of their texts.
+        """Write the inputs with the build's name in them, and with a further change of their texts.
 
-        first: the text before that of a .cu.
+        first: text to put before that of a .cu.
         """
         for folder in code.recipe.include:
             self._make(folder)
@@ -374,19 +374,19 @@ class _Mirror:
     def _write(self, path: Path, text: str) -> None:
         self._make(path.parent)
         plain = text.replace(str(self.root), "")
-        if self.written.get(path) != plain:  # what stays as it is, is not compiled again
+        if self.written.get(path) != plain:  # unchanged files are not compiled again
             self.place(path).write_text(text)
             self.written[path] = plain
 
     def _make_ways(self, path: Path, code: Code) -> None:
-        """What a system goes through on its way from "sub" to "sub/../x.h"."""
+        """Make the folders that a system looks up on the way to "sub/../x.h"."""
         for _, name in sources.included(code.text(path)):
             for folder in (path.parent, *code.recipe.include):
                 if ".." in name and (way := folder / Path(name).parent).is_dir():
                     self._make(way)
 
     def _with_places(self, text: str, texts: dict[Path, str]) -> str:
-        """`text` with an #include of an absolute path leading to the rewritten file."""
+        """`text` with each #include of an absolute path changed to the rewritten file."""
 
         def placed(include: re.Match) -> str:
             path = Path(sources.file_in("", include[2]))
@@ -395,7 +395,7 @@ class _Mirror:
         return re.sub(r'(#[ \t]*include(?:_next)?[ \t]*["<])(/[^">\n]+)', placed, text)
 
     def _make(self, folder: Path) -> None:
-        """Make the mirrored folder, and a link of every one on the way to it."""
+        """Make the mirrored folder, and the links on the way to it."""
         path = Path(folder.anchor)
         for part in folder.relative_to(path).parts:
             if part == "..":
@@ -413,7 +413,7 @@ class _Mirror:
 
 
 class _Image(NamedTuple):
-    """The code for the GPU of some kernels: what it is compiled from, and the file that it is."""
+    """The GPU code of some kernels: its source, and the file that it is compiled to."""
 
     source: Path
     include: list[Path]
@@ -422,7 +422,7 @@ class _Image(NamedTuple):
 
     @classmethod
     def write(cls, code: Code, work: Path, number: int, wanted: Sequence[str] | None) -> _Image:
-        """wanted: as of `OnDemand`."""
+        """wanted: as in `OnDemand`."""
         mirror = _Mirror(work / "gpu")
         change = functools.partial(kernel_fatbins.for_gpu, wanted=wanted)
         source = mirror.write_for_nvcc(code, change)[number]
@@ -433,11 +433,11 @@ class _Image(NamedTuple):
         return cls(source, folders, work / "kernels.fatbin", bool(code.recipe.part))
 
     def added_to(self, text: str) -> str:
-        """A file for ninja that makes it, too, or that makes it alone."""
+        """A ninja file that makes it, too, or only it."""
         include = " ".join(for_ninja(flag) for flag in for_nvcc(f"-I{f}" for f in self.include))
         goal = "" if self.alone else re.search(r"(?m)^default (.*)$", text)[1]
         text = re.sub(r"(?m)^default .*$", "", text)
-        # Of kernels without bodies ptxas is not to tell what they take.
+        # ptxas must not report the resources of kernels without bodies.
         flags = re.search(r"(?m)^cuda_post_cflags = (.*)$", text)[1].replace("-Xptxas=-v", "")
         of_host = r"(?m)^build \S+: cuda_compile \S+$"
         text = re.sub(of_host, lambda edge: f"{edge[0]}\n  cuda_post_cflags = {flags}", text)
@@ -463,13 +463,13 @@ def _write_build(
     earlier: Earlier,
     image: _Image | None,
 ) -> None:
-    """torch.utils.cpp_extension.load with some of its inner steps taken over.
+    """torch.utils.cpp_extension.load with some of its inner steps replaced.
 
-    It writes what ninja is to do, which `_run_ninja` then does; and it does not open the library,
-    which happens once the library is in its place in the cache. Paths and flags are quoted here:
-    torch hands some to ninja as they are.
+    It writes the ninja file that `_run_ninja` runs. It does not open the library, which is opened
+    when it is in the cache. Paths and flags are quoted here, because torch passes some to ninja
+    unquoted.
 
-    compiled: the positions of sources whose objects lie in `work` already.
+    compiled: the positions of sources whose objects are in `work` already.
     """
     command, cxx_flags = machine.cxx_command()
 
@@ -484,7 +484,7 @@ def _write_build(
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
-    if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
+    if code.cccl:  # last, so that the simulator's versions of CUDA's headers come first
         folders += ["-isystem", str(code.cccl[0])]
     if for_cuda and code.recipe.program:
         folders += libraries.include_flags(code, home)
@@ -494,7 +494,7 @@ def _write_build(
     if image:
         link += kernel_fatbins.LINK_FLAGS
     is_run_here = any(path.suffix == ".cu" for path in code.recipe.sources)
-    if not for_cuda and is_run_here and not code.recipe.program:  # beside the runtime
+    if not for_cuda and is_run_here and not code.recipe.program:  # with the runtime
         link += simulator.LIBRARY_LINK_FLAGS
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
@@ -508,10 +508,10 @@ def _write_build(
     taken_over = {
         "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,
-        "verify_ninja_availability": _require_ninja,  # torch's takes any failure for its absence
+        "verify_ninja_availability": _require_ninja,  # torch's reports every failure as absence
         "JIT_EXTENSION_VERSIONER": _Unversioned,
         "CUDA_HOME": str(home) if home else None,
-        "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # its folder may hold spaces
+        "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # the folder may contain spaces
     }
     environment = {"PATH": _path(), "CXX": command[-1]}
     with (
@@ -533,7 +533,7 @@ def _write_build(
 
 @contextlib.contextmanager
 def _in_place_of(values: MutableMapping[str, Any], others: dict[str, Any]) -> Iterator[None]:
-    """Meanwhile a mapping holds others; afterwards what it held."""
+    """In this block a mapping has other values; afterwards the earlier ones."""
     before = {name: values[name] for name in others if name in values}
     values.update(others)
     try:
@@ -545,7 +545,7 @@ def _in_place_of(values: MutableMapping[str, Any], others: dict[str, Any]) -> It
 
 
 def _path() -> str:
-    """Where commands are looked for.
+    """PATH for commands.
 
     A notebook's kernel may run without its environment's bin folder, where pip put ninja.
     """
@@ -553,7 +553,7 @@ def _path() -> str:
 
 
 class _Unversioned:
-    """Stands in for torch's memory of earlier builds: each of ours has a folder of its own."""
+    """Replaces torch's record of earlier builds, because each build has a folder of its own."""
 
     @staticmethod
     def get_version(name: str) -> None:
@@ -569,37 +569,37 @@ def _with_real_names(
 ) -> str:
     """torch's ninja file, with the sources in place of /0.cu, /1.cpp and so on.
 
-    What is compiled already is only linked. Sources of any path can be named in it, and two of one
-    name have objects of their own. ninja reads no depfiles: some names it would not understand, and
-    it needs them for second builds only.
+    What is compiled already is only linked. Sources may have any path, and two sources of the same
+    name have separate objects. ninja reads no depfiles: it would not understand some names, and
+    needs them only for second builds.
     """
     names = {f"source{n}": _in_ninja(path) for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
-    text = text.replace("-MMD -MF", "-MD -MF")  # a header may be the user's in a system's folder
+    text = text.replace("-MMD -MF", "-MD -MF")  # a user's header may be in a system folder
     for number in compiled:
         text = re.sub(rf"(?m)^build \S+: \w+ \$source{number}$\n", "", text)
         text = text.replace(f" {number}.cuda.o", f" {number}.o")  # where the linker looks for it
     for number, path in enumerate(to_compile):
-        if path.suffix == ".c":  # of a program: as nvcc has it, this one is C
+        if path.suffix == ".c":  # in a program: nvcc compiles it as C, too
             edge = rf"(?m)^build \S+: \w+ \$source{number}$"
             text = re.sub(edge, lambda match: f"{match[0]}\n  cflags = $cflags -x c", text)
     if len(compiler) > 1:
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)
-    if "PYTORCH_NVCC" not in os.environ:  # which may be a cache's: one that knows whole commands
+    if "PYTORCH_NVCC" not in os.environ:  # that may be a compiler cache, which needs whole commands
         by_steps = " ".join(map(for_ninja, nvcc_steps.COMMAND))
         text = text.replace("command = $nvcc ", f"command = {by_steps} $nvcc ")
-        # Only a torch for CUDA asks for it by itself.
+        # Only a CUDA build of torch asks for a depfile.
         text = text.replace("$nvcc  $cuda_cflags", "$nvcc -MD -MF $out.d $cuda_cflags")
     return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
 
 
 def _with_plain_bindings(text: str, to_compile: list[Path], trace: bool) -> str:
-    """A file for ninja that instruments kernels alone, for lab.check.
+    """A ninja file that instruments only kernels, for lab.check.
 
-    What bindings do is not watched: theirs are the objects of any build. An inline function that
-    both have is taken from the first object, a kernel's.
+    Bindings are not watched, so their objects are those of other builds. An inline function that
+    both have is taken from the first object, which is a kernel's.
     """
     check = " ".join(map(for_ninja, simulator.check_flags(trace)))
     plain = re.search(r"(?m)^cflags = (.*)$", text)[1].replace(f" {check}", "")
@@ -619,11 +619,11 @@ def _require_ninja() -> None:
 
 
 def _link_flags(work: Path, home: Path | None) -> list[str]:
-    """Make torch's -lcudart, -lc10_cuda and -ltorch_cuda resolve wherever this torch came from.
+    """Flags that resolve torch's -lcudart, -lc10_cuda and -ltorch_cuda for every build of torch.
 
-    The CUDA wheels hold libcudart.so.13 but no libcudart.so to link with; a CPU build of torch has
-    no CUDA libraries at all, and a kernel built there to be run elsewhere needs none of them at
-    link time: for those an empty linker script stands in.
+    The CUDA wheels have libcudart.so.13, but no libcudart.so to link with. A CPU build of torch has
+    no CUDA libraries, and a kernel that is built with it for another machine needs none at link
+    time: an empty linker script replaces them.
     """
     links = work / "link"
     links.mkdir()
@@ -637,9 +637,9 @@ def _link_flags(work: Path, home: Path | None) -> list[str]:
 
 
 def stage_of(output: str, names: dict[int, str]) -> str:
-    """How far ninja is, as in "1 of 3: layer_norm.cu": it has a line for each step it ended.
+    """ninja's progress, as in "1 of 3: layer_norm.cu": it prints a line for each finished step.
 
-    names: of the sources that it compiles, by their positions among all.
+    names: those of the sources that it compiles, by position among all sources.
     """
     ended = re.findall(r"^\[\d+/\d+\] (.*)", output, re.MULTILINE)
     made = {int(number) for line in ended for number in re.findall(r" -o (\d+)\.", line)}
@@ -650,9 +650,9 @@ def stage_of(output: str, names: dict[int, str]) -> str:
 def _run_build(
     directory: Path, watch: Callable[[str], None], lifeline: int | None, may_lack: bool
 ) -> str:
-    """As `_run_ninja`; once more without the parsed headers where those may have made it fail, with
-    all of PyTorch's where it `may_lack` some, and with one compiler at a time where the machine has
-    no room for more processes."""
+    """`_run_ninja`, repeated after some failures: without precompiled headers if these may be the
+    cause, with all of PyTorch's headers if it `may_lack` some, and with one compiler at a time if
+    the machine cannot start more processes."""
     try:
         return _run_ninja(directory, watch, lifeline)
     except _Failed as failed:
@@ -677,13 +677,13 @@ def _run_build(
 def _run_ninja(
     directory: Path, watch: Callable[[str], None], lifeline: int | None, jobs: int | None = None
 ) -> str:
-    """Run the compilers; whatever ends us early ends them too.
+    """Run the compilers; if this process is ended early, they end too.
 
-    They have a process group of their own, so that an interrupt is for us to pass on. Where only
-    the idle processor is for them, they stay in our session: Linux shares it out by sessions.
+    They have a process group of their own, so that this process passes on interrupts. At idle
+    priority they stay in this process's session, because Linux divides cores among sessions.
 
-    `watch` is called four times a second with their output so far; lifeline: of `compile_library`;
-    jobs: how many compilers may run at a time, None for as many as ninja thinks fit.
+    `watch` is called four times a second with their output so far; lifeline: as in
+    `compile_library`; jobs: the most compilers at a time, or None for ninja's choice.
     """
     ninja = ["ninja", "-v", *([f"-j{jobs}"] if jobs else [])]
     try:
@@ -717,7 +717,7 @@ def _run_ninja(
         process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
         process.wait()
         raise
-    # A log tells of nvcc's own command.
+    # The log shows nvcc's own command.
     text = output.decode(errors="replace").replace(f"{shlex.join(nvcc_steps.COMMAND)} ", "")
     if process.returncode:
         raise _Failed(text)
@@ -726,10 +726,10 @@ def _run_ninja(
 
 @functools.cache
 def _mortal() -> list[str]:
-    """What a command begins with that is to be terminated when this process dies of a signal.
+    """A command's prefix with which it is terminated when this process dies of a signal.
 
-    Linux does that for a process that asks for it, which setpriv does, of util-linux. ninja passes
-    it on.
+    Linux does that for processes that ask for it, as setpriv (util-linux) does. ninja passes the
+    signal on.
     """
     command = ["setpriv", "--pdeathsig", "TERM"]
     try:
@@ -740,13 +740,13 @@ def _mortal() -> list[str]:
 
 
 def _users(recipe: Recipe) -> Callable[[Path], bool]:
-    """Says of a file whether it is not the system's, a compiler's, Python's, torch's or CUDA's: the
-    digest covers those. A depfile names hundreds of them."""
+    """A function that tells whether a file is the user's, and not one of the system, a compiler,
+    Python, torch or CUDA, which the digest covers otherwise. Depfiles name hundreds of those."""
 
     def beginnings(folders: Iterable[Path | str]) -> tuple[str, ...]:
         return tuple(f"{folder}{os.sep}" for folder in folders)
 
-    # The project's folder may be one of the user's.
+    # The project's folder may be below a user's folder.
     simulators = beginnings([SIMULATOR, Path(__file__).parent])
     users = beginnings([*(p.parent for p in recipe.sources), *recipe.include, INSTALLED])
     systems = beginnings(systems_folders())
@@ -754,7 +754,7 @@ def _users(recipe: Recipe) -> Callable[[Path], bool]:
     @functools.cache
     def compilers() -> tuple[str, ...]:
         command, flags = machine.cxx_command()
-        commands = {(*command, *flags), ("g++",)}  # the latter is nvcc's; asked if no other knows
+        commands = {(*command, *flags), ("g++",)}  # g++ is nvcc's; asked if no other one knows
         return beginnings(f for words in commands for f in machine.compilers_headers(*words))
 
     def is_users(path: Path) -> bool:

@@ -1,6 +1,6 @@
-"""cuda::ptx from NVIDIA's own headers, whose PTX is translated for the simulator.
+"""cuda::ptx from NVIDIA's headers, with its PTX translated for the simulator.
 
-They are 50 000 lines, of which a build takes those functions that its sources name.
+They have 50 000 lines; a build uses only the functions that its sources name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from simulator.rewrite import rewrite
 
 _SPOKEN_OF = re.compile(r"\bptx\s*::|\b_CUDA_V(?:PTX|STD)\b")
 _USED_PLAINLY = re.compile(r"\busing\s+(?:namespace\s+)?[\w:]*\bptx\b")
-_SHUFFLES = "shfl_sync"  # the only ones that are no generated list of asm statements
+_SHUFFLES = "shfl_sync"  # the only ones that are not generated lists of asm statements
 
-# What they find defined: as with nvcc 13 for an H200. And what they include comes before.
+# Macros for these headers, as nvcc 13 defines them for an H200, after the headers they include.
 _BEFORE = """\
 // cuda::ptx, as far as the sources name it.
 #pragma once
@@ -42,7 +42,7 @@ _AFTER = """\
 
 
 def is_spoken_of(text: str) -> bool:
-    """Whether a source uses cuda::ptx, or names of libcu++'s own that come with it."""
+    """Whether a source uses cuda::ptx, or names of libcu++ that come with it."""
     return _SPOKEN_OF.search(text) is not None
 
 
@@ -51,7 +51,7 @@ def write(
 ) -> Path:
     """Write <cuda/ptx> for these sources into a new folder of headers, and return it.
 
-    cccl: the folder of NVIDIA's headers. target: as of Load.
+    cccl: the folder of NVIDIA's headers. target: as in Load.
     """
     speaking = [text for text in texts if is_spoken_of(text) or _USED_PLAINLY.search(text)]
     header = folder / "cuda/ptx"

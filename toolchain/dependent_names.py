@@ -1,8 +1,8 @@
-"""Types of template parameters without `typename`, which nvcc takes in device code.
+"""Types of template parameters without `typename`, which nvcc accepts in device code.
 
-A function that is a template reads `sizeof(T::tile)` and `load<T::tile>()` before it knows what T
-is. There g++ takes `T::tile` for a value unless `typename` stands before it, and fails where T has
-a type of this name; nvcc finds out by itself, where the function is one of the device.
+In a template, `sizeof(T::tile)` and `load<T::tile>()` are parsed before T is known. g++ parses
+`T::tile` as a value unless `typename` precedes it, and fails if it is a type in T. In device
+functions nvcc finds this out by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.scan import blank
 from simulator.scopes import Scopes
 from toolchain.sources import labelled
 
-# Of a file the lines that lack the word, and before which names.
+# By file, the lines that lack `typename`, and the names that it precedes.
 Meant = dict[Path, set[tuple[int, str]]]
 
 _SAID = re.compile(
@@ -25,7 +25,7 @@ _SAID = re.compile(
 
 
 def meant(output: str) -> Meant:
-    """Where a compiler has asked for the word."""
+    """The places where a compiler's output asks for `typename`."""
     found: Meant = defaultdict(set)
     for said in _SAID.finditer(output):
         found[labelled(said["file"])].add((int(said["line"]), said["name"]))
@@ -33,7 +33,7 @@ def meant(output: str) -> Meant:
 
 
 def with_typenames(text: str, places: set[tuple[int, str]]) -> str:
-    """The text with the word at these places, as far as they are in device code."""
+    """The text with `typename` at these places, if they are in device code."""
     plain = blank(text)
     scopes = Scopes(plain)
     starts = [0, *(end.end() for end in re.finditer("\n", text)), len(text)]

@@ -19,18 +19,18 @@ class CompileError(RuntimeError):
     """A source that does not compile, explained to the person who wrote it.
 
     Attributes:
-        path, line, column: where, in the user's own file (line and column count from 1; None
+        path, line, column: the place in the user's own file (line and column count from 1; None
             where the compiler gave none).
         message: the compiler's, one line.
-        hint: what to do about it, or None where we know nothing better than the compiler.
+        hint: what to do about it, or None if the compiler's message says it already.
         log: Path of the compiler's full output.
-        others: how many further errors the log holds.
-        further: the first of those that are at other lines of the user's.
-        of_machine: the machine failed and not the source, by a full disk, too little memory or a
-            limit of processes: the same build may succeed later.
+        others: the number of further errors in the log.
+        further: the first of those at other lines of the user.
+        of_machine: whether the machine caused it, not the source: a full disk, too little memory
+            or a limit of processes. The same build may succeed later.
     """
 
-    __module__ = "jitload"  # where people find it
+    __module__ = "jitload"  # its public module
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CompileError(RuntimeError):
         self.message, self.path, self.line, self.column = message, path, line, column
         self.hint, self.log, self.others, self.of_machine = hint, log, others, of_machine
         self.further = tuple(further)
-        self.source = line_of(path, line)  # now: by the time it is shown the file may differ
+        self.source = line_of(path, line)  # now: the file may change before this is shown
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -71,17 +71,17 @@ class CompileError(RuntimeError):
         return "\n".join(text)
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the error alone, none of the loader's own frames."""
+        """What a notebook shows: only the error, without frames of the loader."""
         from toolchain.links import linked  # late: a warm load does not need it
 
         text = linked(f"{type(self).__name__}: {self}")
-        if self.log and str(self.log) not in text:  # where its path would be no link
+        if self.log and str(self.log) not in text:  # its path would not be a link
             code = "import sys; print(sys.last_value.log.read_text())"
             text = text.replace(f"full log: {self.log.name}", f"full log: {code}")
         return [text]
 
 
-FURTHER = 3  # errors that are shown beside the first
+FURTHER = 3  # errors that are shown after the first
 
 _FULL_DISK = r"No space left on device|Disk quota exceeded"
 _NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
@@ -99,7 +99,7 @@ _UNKNOWN = (
 _SEMICOLON = "a semicolon is missing, most often at the end of the line before"
 _PARENTHESIS = "a parenthesis or a bracket is not closed, here or on the line before"
 
-# The first of these that matches the compiler's message (and the lines about it) is its hint.
+# The hint of the first pattern that matches the compiler's message (or lines around it) is used.
 HINTS = [
     (
         _FULL_DISK,
@@ -248,7 +248,7 @@ HINTS = [
 
 
 def demangled(text: str) -> str:
-    """A text with C++'s names in the place of mangled ones, if binutils' or LLVM's filt is here."""
+    """A text with mangled names demangled, if binutils' or LLVM's filt is installed."""
     program = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
     if not program:
         return text
@@ -256,7 +256,7 @@ def demangled(text: str) -> str:
 
 
 def hint_for(*texts: str) -> str | None:
-    """The hint for a message; failing that, for the compiler's longer text around it."""
+    """The hint for a message; without one, that for the longer text around it."""
     for text in texts:
         for pattern, hint in HINTS:
             if re.search(pattern, text):
@@ -264,26 +264,26 @@ def hint_for(*texts: str) -> str | None:
     return None
 
 
-# Patterns stay text until a build fails: compiling them would cost every import.
-_ELSE = (  # errors of later stages, which have no line
+# Patterns are compiled only if a build fails, because it would slow every import.
+_ELSE = (  # errors of later stages, without a line
     r"(?m)^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: "
     r"|(?:(?:<command-line>|[\w+.-]+): )?(?:fatal )?error: |.*(?=undefined reference to )"
     r"|.*(?=multiple definition of )|.*(?=cannot find -l))(?P<message>.*)$"
 )
 _OF_PTXAS = r"(?m)^ptxas .*, line \d+; error\s*: (?P<message>.*)$"
-# What g++ says first of a parameter whose type it does not know.
+# g++'s first message for a parameter of unknown type.
 _CONSEQUENCE = r"variable or field .* declared void"
 
 
-# What g++ says of a launch on the simulator whose arguments are not the kernel's.
+# g++'s message for a launch on the simulator with wrong arguments.
 _LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, )?(.*)>\) \((.*)\)."
 
 
-# And of one whose configuration has not two to four parts.
+# And for one whose configuration does not have two to four parts.
 _CONFIGURATION = r"no match for call to .\(simulator::Kernel<.*> ?\) \((.*)\)."
 
 
-# The file that #line names for a line that defines a macro for a source: toolchain.macros.
+# The file in #line directives for a line that defines a macro: toolchain.macros.
 _OF_MACRO = r"(-D|macro )(\w+)"
 
 
@@ -297,10 +297,10 @@ def _in_users_words(message: str) -> str:
 
 
 def _by_line(hint: str | None, line: str | None) -> str | None:
-    """A better hint than that a semicolon is missing, where the line shows what is."""
+    """A better hint than a missing semicolon, if the line shows what is missing."""
     if hint != _SEMICOLON or line is None:
         return hint
-    from simulator.scan import blank  # late: a build that succeeds does without
+    from simulator.scan import blank  # late: only a failed build needs it
 
     code = blank(line)
     if re.search(r"\bfor\s*\(", code) and code.count(";") < 2:
@@ -309,9 +309,9 @@ def _by_line(hint: str | None, line: str | None) -> str | None:
 
 
 def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
-    """Patterns: of an error, and from one inside a header to the user's line, the better first.
+    """Patterns for an error, and for finding the user's line of an error in a header, best first.
 
-    `names` are those of the user's files, which may hold what ends a name elsewhere.
+    names: of the user's files; they may contain characters that end a name elsewhere.
     """
     known = map(re.escape, sorted(names, key=len, reverse=True))
     path = "|".join([*known, r"[^\s(:][^(:\n]*"])
@@ -326,7 +326,7 @@ def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
 
 
 def first_error(output: str, users: set[Path], log: Path) -> CompileError:
-    """The first error in the compilers' output, at the user's own line where it tells that."""
+    """The first error in the compilers' output, at the user's own line if that is known."""
     by_name = {name: path for path in users for name in (label(path), str(path))}
     error, ways_back = _errors_and_ways_back(by_name)
     errors = list(re.finditer(error, output))
@@ -335,7 +335,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     parts = list(zip(errors, begins, ends, strict=False))
     if len(errors) > 1 and re.search(_CONSEQUENCE, errors[0]["message"]):
         parts = parts[1:]
-    by_line: dict[object, CompileError] = {}  # the first of each: the others follow from it
+    by_line: dict[object, CompileError] = {}  # the first of each line: the others follow from it
     for match, begin, end in parts:
         around = output[begin:end]
         ways = (way for pattern in ways_back for way in re.finditer(pattern, around))
@@ -379,8 +379,8 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
 
 
 def _place_of_ptx(message: str, users: set[Path]) -> tuple[Path | None, int | None]:
-    """The first line of the user's that has what ptxas names: its own lines are of a file of PTX
-    that is gone."""
+    """The user's first line with the text that ptxas names. Its own line numbers are of a PTX file
+    that was deleted."""
     named = re.search(r"'([^']+)'", message)
     for path in sorted(users) if named else ():
         for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
@@ -396,8 +396,8 @@ _WARNING = (
 
 
 def warnings_of(output: str, users: Iterable[Path]) -> list[str]:
-    """What the compilers say of calls of printf whose format is wrong and of functions that return
-    nothing though they should, with the user's lines."""
+    """The compilers' warnings of wrong printf formats and of functions without a return statement,
+    with the user's lines."""
     labels = {name: label(path) for path in users for name in (label(path), str(path))}
     warnings = {}
     for match in re.finditer(_WARNING, output):
@@ -410,7 +410,7 @@ def warnings_of(output: str, users: Iterable[Path]) -> list[str]:
 
 
 def _column(below: str, path: Path, line: int) -> int | None:
-    """nvcc says no column; it draws a caret below the line that it quotes."""
+    """The column of nvcc's caret below the line that it quotes; it prints no column."""
     quoted, caret, *_ = [*below.split("\n", 2), "", ""]
     source = line_of(path, line)
     if source is None or caret.strip() != "^" or quoted.strip() not in source:

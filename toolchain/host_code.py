@@ -1,8 +1,8 @@
-"""What of a .cu and its headers the host's code depends on: all but what kernels alone know.
+"""The part of a .cu and its headers that the host code depends on: all but what only kernels use.
 
-What is in a kernel's body means nothing to the launchers, and neither does a constant that only
-kernels name. So these are taken out, each line staying where it is, and what is made of the rest
-for the host is the same after an edit there.
+A kernel's body does not affect the launchers, nor does a constant that only kernels use. These are
+removed, with the lines kept in place. So an edit there does not change what is compiled for the
+host.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from simulator.scan import blank, closing, without_comments
 
-_CONSTANT = re.compile(  # of a namespace, on one line
+_CONSTANT = re.compile(  # at namespace scope, on one line
     r"^(?:(?:inline|static)[ \t]+)*constexpr[ \t]+(?:[\w:]+[ \t]+)+(\w+)[ \t]*="
     r"(?:[^;{}\"'#,()\n]|\([^;{}\"'#()\n]*\))*;",
     re.MULTILINE,
 )
-# What a declaration may follow: else it belongs to a template, say, or to a macro.
+# What may precede a declaration; otherwise it belongs to a template or a macro, for example.
 _ENDED = re.compile(r"(?:\A|[;{}]|^[A-Z_][A-Z0-9_]*\([^()]*\))\Z", re.MULTILINE)
 _PASTED = re.compile(r"(\w*)[ \t]*##[ \t]*(\w*)")
 _MACRO = re.compile(r"#[ \t]*define[ \t]+\w+\(([^)]*)\)")
@@ -30,9 +30,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 def texts_of(
     texts: Mapping[Path, str], flags: str, emptied: Callable[[str], str]
 ) -> dict[Path, str]:
-    """Texts that are compiled together, without what kernels alone know.
+    """Texts that are compiled together, without what only kernels use.
 
-    flags: the compiler's; emptied: gives a text with empty kernels.
+    flags: the compiler's; emptied: returns a text with empty kernels.
     """
     emptied_texts = {path: emptied(text) for path, text in texts.items()}
     named = Counter(_WORD.findall(flags))
@@ -52,13 +52,13 @@ def texts_of(
 
 @lru_cache(maxsize=512)
 def _stripped(text: str) -> str:
-    """A text without comments, and without space where a line ends and where it ends itself."""
+    """A text without comments, and without spaces at the ends of lines and of the text."""
     return re.sub(r"[ \t]+$", "", without_comments(text), flags=re.MULTILINE).rstrip("\n") + "\n"
 
 
 @lru_cache(maxsize=512)
 def without_bodies(text: str) -> str:
-    """A text with its kernels empty; lines stay."""
+    """A text with empty kernel bodies; lines keep their numbers."""
     if "__global__" not in text:
         return text
     plain, pieces, done = blank(text), [], 0
@@ -81,19 +81,19 @@ def without_bodies(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def kernels_of(text: str) -> frozenset[str]:
-    """What may be the names of kernels in a text."""
+    """The possible names of kernels in a text."""
     heads = re.findall(r"\b__global__\b([^;{]*)", blank(text)) if "__global__" in text else []
     return frozenset(name for head in heads for name in names_in(head))
 
 
 def names_in(head: str) -> list[str]:
-    """What may be the name of a kernel in its head."""
+    """The possible names of a kernel in its head."""
     return re.findall(r"(\w+)\s*\(", head)
 
 
 def _is_complete(body: str) -> bool:
-    """Whether a kernel's body means nothing to the code behind it, as a #define would, and ends
-    where its last brace does whatever branches the preprocessor takes."""
+    """Whether a kernel's body does not affect later code (as a #define would), and ends at the same
+    brace whatever branches the preprocessor takes."""
     depth, outside = 0, []
     for line in body.split("\n"):
         directive = re.match(r"[ \t]*#[ \t]*(\w*)", line)
@@ -113,7 +113,7 @@ def _is_complete(body: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _names(text: str) -> tuple[Counter[str], list[list[str]]]:
-    """The words of a text without its comments; and of each ## those beside it that are no
+    """The words of a text without its comments; and for each ## the words beside it that are not
     parameters of its macro."""
     text, pastes = without_comments(text), []
     for paste in _PASTED.finditer(text) if "##" in text else ():
@@ -124,18 +124,18 @@ def _names(text: str) -> tuple[Counter[str], list[list[str]]]:
 
 
 def _makes(paste: list[str], name: str) -> bool:
-    """Whether a name may be what a ## puts together."""
+    """Whether a ## may form this name."""
     return all(word in name for word in paste)
 
 
 def _without_constants(text: str, is_unknown: Callable[[str, str], bool]) -> str:
-    """A text without the constants of which that is so, given their names and declarations."""
+    """A text without the constants for which is_unknown(name, declaration) is true."""
     if "constexpr" not in text:
         return text
     plain, pieces, done = blank(text), [], 0
     for constant in _CONSTANT.finditer(plain):
         if text.endswith("\\\n", 0, constant.start()):
-            continue  # it is a macro's
+            continue  # in a macro
         before = re.sub(r"(?m)^[ \t]*#.*", "", plain[: constant.start()]).rstrip()
         if _ENDED.search(before) and is_unknown(constant[1], text[slice(*constant.span())]):
             pieces.append(text[done : constant.start()])

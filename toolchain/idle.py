@@ -1,9 +1,9 @@
-"""Run a command when nobody else wants the cores, and no longer than whoever started it lives.
+"""Run a command at idle priority, and end it when the process that started it ends.
 
     python idle.py COMMAND...
 
-It ends when its standard input does: that is a pipe, and whoever holds the other end closes it or
-dies.
+It ends when its standard input ends. That is a pipe, whose other end the starting process closes,
+at its end at the latest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COMMAND = (sys.executable, "-I", "-S", __file__)
 
 
 def yield_to_others() -> None:
-    """From now on this process, and those that it starts, take what others leave of the cores.
+    """From now on run this process, and those that it starts, at idle priority.
 
-    Linux may share them out by sessions first: so may its session, if this process leads one.
+    Linux may first divide cores among sessions, so a session that this process leads is set, too.
     """
     os.setpriority(os.PRIO_PROCESS, 0, 19)
-    with contextlib.suppress(AttributeError, OSError):  # only Linux has it
+    with contextlib.suppress(AttributeError, OSError):  # only on Linux
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
@@ -33,13 +33,13 @@ def yield_to_others() -> None:
 
 
 def run(command: list[str]) -> int:
-    """Run it; its exit status."""
+    """Run the command and return its exit status."""
     yield_to_others()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
 
     def end_with_input() -> None:
         os.read(0, 1)
-        # ninja passes it on; a compiler's driver leaves its compiler running, in the same group.
+        # ninja passes it on; a compiler driver may leave its compiler running, in the same group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
 
@@ -48,4 +48,4 @@ def run(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(run(sys.argv[1:]))  # the thread still reads
+    os._exit(run(sys.argv[1:]))  # the thread is still reading

@@ -1,4 +1,4 @@
-"""A function as a GPU executes it, instruction by instruction, and the source lines of each."""
+"""Functions as GPUs execute them: instructions, and the source lines of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolchain.resources import plain_names
 
 
 class Place(NamedTuple):
-    """A line of source, as the compiler named the file."""
+    """A line of source, with the file's name as the compiler wrote it."""
 
     file: str
     line: int
@@ -19,9 +19,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction, or a label where `is_label`.
+    """One instruction, or a label if `is_label`.
 
-    places: the line that it was made from, and after it the lines into which that was inlined.
+    places: the line that it was made from, then the lines into which that was inlined.
     offset: bytes from the beginning of the function; None for PTX and for a label.
     """
 
@@ -31,10 +31,10 @@ class Instruction:
     is_label: bool = False
 
     def place(self, users_file: Callable[[str], str | None]) -> Place | None:
-        """The innermost line in a .cu or .cpp file of the user's; else in their header that has
+        """The innermost line in a .cu or .cpp file of the user; else in the user's header that has
         the kernel.
 
-        users_file: what a file that the compiler names is called there; None if it is not one.
+        users_file: returns the name of a user's file that the compiler names; None for others.
         """
         users = [Place(file, line) for name, line in self.places if (file := users_file(name))]
         own = [place for place in users if Path(place.file).suffix in (".cu", ".cpp")]
@@ -46,9 +46,9 @@ class Instruction:
 class Function:
     """A kernel, or a device function that was not inlined.
 
-    name: as C++ has it, with template arguments.
+    name: the C++ name, with template arguments.
     symbol: the mangled name.
-    architecture: as in "sm_90"; of PTX as in "compute_90".
+    architecture: such as "sm_90"; for PTX, such as "compute_90".
     """
 
     name: str
@@ -58,7 +58,7 @@ class Function:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """Without the labels."""
+        """The instructions without labels."""
         return [it for it in self.code if not it.is_label]
 
     @property
@@ -69,7 +69,7 @@ class Function:
 
 
 def functions(by_symbol: dict[tuple[str, str], list[Instruction]]) -> list[Function]:
-    """What was read, by symbol and architecture, in the order of the names."""
+    """Functions of the code that was read by symbol and architecture, in the order of names."""
     names = plain_names(list(dict.fromkeys(symbol for symbol, _ in by_symbol))) if by_symbol else {}
     return sorted(
         (

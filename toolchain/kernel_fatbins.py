@@ -1,12 +1,11 @@
 """A build for a GPU whose kernels are compiled one by one, as they are launched.
 
-An edit of a .cu changes what all its kernels are compiled to, and a call launches one or two of
-forty. So the .cu is compiled twice, side by side. For the host, with kernels that have no bodies:
-that gives the launchers, and what nvcc has in the place of each kernel for them. For the GPU, with
-only those kernels instantiated that are wanted: that gives a fat binary. `kernel_fatbins.h` is
-compiled with the host code, and stands between that and CUDA's runtime: before a kernel is launched
-or asked for its attributes for the first time, it has `jitloader.lazy_kernels` register the fat
-binary that holds it.
+An edit of a .cu changes the code of all its kernels, but a call launches one or two of forty. So
+the .cu is compiled twice, in parallel. The compilation for the host has kernels without bodies: its
+results are the launchers, and nvcc's host stub of each kernel. The compilation for the GPU
+instantiates only the wanted kernels: its result is a fat binary. `kernel_fatbins.h` is compiled
+with the host code, and wraps calls of CUDA's runtime: before a kernel is first launched, or its
+attributes are first read, it makes `jitloader.lazy_kernels` register the fat binary that has it.
 
 A kernel is identified by its symbol, and instantiated by a pointer to it:
 
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
 SUPPORTED = sys.platform == "linux"
 HEADER = Path(__file__).with_name("kernel_fatbins.h")
-NAMED = "jitload_unnamed"  # in place of none
-WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
+NAMED = "jitload_unnamed"  # the name for unnamed namespaces
+WANTED = "jitload_kernels"  # the file name, for compilers, of lines that instantiate kernels
 
-# The linker has the host code call kernel_fatbins.h in the place of these, which take a kernel.
+# CUDA's functions that take a kernel; the linker replaces them by those of kernel_fatbins.h.
 _WRAPPED = re.findall(r"JITLOAD_BEFORE\((\w+)", HEADER.read_text())
 _WRAPPED += ["__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary"]
 _WRAPPED += ["__cudaRegisterFunction"]
@@ -47,7 +46,7 @@ _VARIABLE = re.compile(
     r"\b__(?:device|constant|managed)__\b"
     r"(?:(?!\b(?:operator|constexpr)\b)(?:(?:__align__|alignas)\s*\([^()]*\)|[^;{}()=[]))*[;=[]"
 )
-_OTHERS = re.compile(  # of CUDA's functions, those that take a kernel or a variable otherwise
+_OTHERS = re.compile(  # further functions of CUDA that take a kernel or a variable
     r"__cudaRegister\w*(?:Var|Texture|Surface)|cuda\w*(?:Symbol|Graph|Library|Texture|Surface)\w*"
     r"|cudaFunc\w+|cudaOccupancy\w+|cuda(?:_*|Get)Kernel\w*|cudaLaunch\w+"
 )
@@ -61,10 +60,10 @@ _INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_|\{lambda|'lambda|\[abi:")
 
 
 class OnDemand(NamedTuple):
-    """A build whose other kernels are compiled at their first launch.
+    """A build with some kernels; its others are compiled at their first launch.
 
     source: the position of the .cu.
-    wanted: the symbols of the kernels that are compiled with it; None for all.
+    wanted: the symbols of the kernels that are compiled with it; None means all.
     """
 
     source: int
@@ -72,9 +71,9 @@ class OnDemand(NamedTuple):
 
 
 def on_demand(code: Code, wanted: Iterable[str]) -> OnDemand | None:
-    """How to compile a code by kernels; None where it has to be compiled whole.
+    """How to compile code kernel by kernel; None if it has to be compiled whole.
 
-    wanted: the symbols of those that are likely to be launched.
+    wanted: the symbols of the kernels that are likely to be launched.
     """
     recipe = code.recipe
     kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
@@ -89,18 +88,18 @@ def on_demand(code: Code, wanted: Iterable[str]) -> OnDemand | None:
     # PyTorch's headers include those of CUDA's C++ library, whose constants are variables.
     if any(map(includes_all_of_torch, texts)):
         return None
-    # Without a binding there is no way to raise an error of a kernel's when it is launched.
+    # Without a binding a kernel's error could not be raised when it is launched.
     return OnDemand(kernels[0], None if code.binding == "c" else tuple(wanted))
 
 
 def has_variable(text: str) -> bool:
-    """Whether a text without comments has a variable of the GPU's, which kernels would not share if
-    each had its own."""
+    """Whether a text without comments has a GPU variable. Kernels that are compiled apart would
+    each have their own."""
     return _VARIABLE.search(blank(text)) is not None
 
 
 def for_host(code: Code, texts: Mapping[Path, str]) -> dict[Path, str]:
-    """A code's texts as they are compiled for the host: its kernels have no bodies."""
+    """The texts that are compiled for the host: kernels have no bodies."""
     alone = heads(code)
     if alone is not None:
         return dict.fromkeys(texts, alone)
@@ -111,11 +110,11 @@ def for_host(code: Code, texts: Mapping[Path, str]) -> dict[Path, str]:
 
 
 def heads(code: Code) -> str | None:
-    """The kernels of a code without their bodies, where Python calls nothing else of it.
+    """The heads of the kernels in code of which Python calls nothing else.
 
-    So the host code stays what it is when anything behind the heads is edited. None where they
-    do not say all themselves: where a kernel takes what only the file knows, or is a template, or
-    where the preprocessor may choose between two.
+    So an edit of anything but the heads does not change the host code. None if the heads alone
+    are not enough: if a kernel's parameter has a type that the file defines, if it is a template,
+    or if the preprocessor may choose between two heads.
     """
     exports = code.exports.values()
     if code.binding != "c" or len(code.files) > 1 or not all("kernel" in e for e in exports):
@@ -151,8 +150,8 @@ def instantiates(text: str) -> bool:
 
 
 def with_named_namespaces(text: str) -> str:
-    """A file's text with a name for its unnamed namespaces: the symbol of a kernel there would be
-    another in every compilation. Names within are found as before."""
+    """A file's text with a name for its unnamed namespaces, because a kernel's symbol there would
+    differ between compilations. Names inside are still found without it."""
     plain, pieces, done = blank(text), [], 0
     for word in re.finditer(r"\bnamespace(?=\s*\{)", plain):
         pieces += [text[done : word.start()], f"inline namespace {NAMED}"]
@@ -161,7 +160,7 @@ def with_named_namespaces(text: str) -> str:
 
 
 def instantiations(wanted: Iterable[str]) -> str:
-    """What has a source compile kernels, a line for each: an empty one for what is no template."""
+    """Lines that make a source compile kernels, one for each; empty for one that is no template."""
     lines = [f'\n#line 1 "{WANTED}"']
     for number, declaration in enumerate(demangled_names(list(wanted))):
         instance = _INSTANCE.fullmatch(declaration)
@@ -175,7 +174,7 @@ def instantiations(wanted: Iterable[str]) -> str:
 
 
 def without_unknown(wanted: Iterable[str], output: str) -> tuple[str, ...]:
-    """The kernels but for those that an edit has taken out; output: the compiler's."""
+    """The kernels without those that an edit has removed; output: the compiler's."""
     unknown = {int(line) for line in re.findall(rf"{WANTED}\((\d+)\): error", output)}
     return tuple(name for number, name in enumerate(wanted, 1) if number not in unknown)
 
@@ -183,8 +182,8 @@ def without_unknown(wanted: Iterable[str], output: str) -> tuple[str, ...]:
 def kernels_of(host: Path) -> list[str] | None:
     """The symbols of the kernels that an object of the host code launches.
 
-    None where it has what cannot be in parts: variables, kernels that no other file could name, or
-    calls that take a kernel on another way than `kernel_fatbins.h` knows.
+    None if it has something that cannot be in parts: variables, kernels that other files cannot
+    name, or calls with a kernel that `kernel_fatbins.h` does not wrap.
     """
     symbols = symbols_of(host)
     called = {name for kind, name in symbols if kind == "U"}
@@ -196,8 +195,8 @@ def kernels_of(host: Path) -> list[str] | None:
     others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
     if others or not kernels or any(map(_INTERNAL.search, kernels)):
         return None
-    # What stands for an extern "C" kernel has a name of C++'s, and the kernel itself has not. A
-    # static one's name has an L more for the host.
+    # The host stub of an extern "C" kernel has a C++ name, but the kernel does not. The host's name
+    # of a static kernel has one more L.
     defined = {name for kind, name in symbols if kind != "U"}
     defined |= {re.sub(r"L(?=\d)", "", name) for name in defined}
     in_c = [name for name in kernels if name not in defined]
@@ -206,5 +205,5 @@ def kernels_of(host: Path) -> list[str] | None:
 
 
 def compiled_in(image: bytes, kernels: Iterable[str]) -> list[int]:
-    """Which of the kernels a fat binary holds."""
+    """The positions of the kernels that a fat binary contains."""
     return [n for n, name in enumerate(kernels) if f".text.{name}\0".encode() in image]

@@ -1,14 +1,14 @@
-"""Kernels that nothing beside them launches: found, and given a launcher that Python can call.
+"""Kernels that no code launches: finds them, and writes launchers that Python can call.
 
     __global__ void add(const float* x, float* y, int n) { ... }
 
-in a source, or in what that includes with quotes, is followed, in what is compiled, by
+in a source, or in a file that it includes with quotes, gets in the compiled text a
 
     extern "C" cudaError_t jitload_launch_add(unsigned grid_x, ..., const float* x, float* y, int n)
 
-behind which `kernel.add[grid, block](x, y, n)` stands (`jitloader.cfunctions.KernelFunction`). Who
-writes an extern "C" function of their own decides how kernels are launched: then those alone that
-are launched nowhere get one.
+which `kernel.add[grid, block](x, y, n)` calls (`jitloader.cfunctions.KernelFunction`). If the files
+have an extern "C" function of their own, that decides how kernels are launched: then only kernels
+that are launched nowhere get a launcher.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from toolchain.preprocess import Unit
 from toolchain.signatures import ERROR, Parameter, launcher_of, obstacle
 from toolchain.sources import LIBRARY, label
 
-_NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # behind __global__
+_NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # after __global__
 _QUALIFIERS = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__"}
 _QUALIFIERS |= {"__attribute__", "alignas"}
-_FUNCTION = re.compile(  # of C++, at the beginning of a line
+_FUNCTION = re.compile(  # a C++ function, at the beginning of a line
     r"^(?!.*\b(?:__global__|__device__|extern|template|static|return|else)\b)\w[\w\s:*&<>,]*?[\s*&](\w+)"
     r"\s*\([^;{}]*\)\s*\{",
     re.MULTILINE,
 )
 
 
-# ctypes has no half: the launcher takes a float, which C++ converts.
+# ctypes has no half: the launcher takes a float, and C++ converts it.
 _HALF_BY_VALUE = re.compile(r"\b(?:__half|half|__nv_bfloat16|nv_bfloat16)\b(?=\s+\w+$)")
 
 
@@ -43,11 +43,11 @@ _HALF_BY_VALUE = re.compile(r"\b(?:__half|half|__nv_bfloat16|nv_bfloat16)\b(?=\s
 class Definition:
     """A kernel as its source defines it.
 
-    parameters: each as declared, without its default.
-    scope: the namespaces around it, as in "ns::"; what has no name is left out.
-    template: the parameters of its template, None where it is none.
-    path: the file that defines it at that line, where it is known.
-    arguments: those of the template whose instance it is.
+    parameters: the declarations, without defaults.
+    scope: the named namespaces around it, as in "ns::".
+    template: the parameters of the template; None if it is no template.
+    path: the file that defines it at that line, if that is known.
+    arguments: the template arguments, if it is an instance.
     """
 
     name: str
@@ -60,12 +60,11 @@ class Definition:
 
     @property
     def symbol(self) -> str:
-        """What the manifest of a build calls it: that of a template's instance has its arguments
-        in it."""
+        """Its name in a build's manifest; an instance's name contains the template arguments."""
         return symbol_of(self.name, self.arguments) if self.arguments else self.name
 
     def instance(self, arguments: tuple[str, ...]) -> Definition:
-        """Of a template: the kernel that it is with these arguments, as C++ has them."""
+        """The instance of a template with these arguments, given as C++ text."""
         values: dict[str, str] = {}
         for i, (_, name, default) in enumerate(template_parameters(self.template)):
             values[name] = arguments[i] if i < len(arguments) else _replaced(default, values)
@@ -75,18 +74,18 @@ class Definition:
         return replace(self, template=None, parameters=declared, arguments=arguments)
 
     def obstacle(self) -> str | None:
-        """Why Python cannot launch it; None where it can."""
+        """Why Python cannot launch it; None if it can."""
         if self.template is not None:
             return "it is a template, and only a launcher says for which types"
         return obstacle(self.parameters)
 
     def export(self) -> dict:
-        """What the manifest of a build says of it."""
+        """Its entry in a build's manifest."""
         export = {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
         return export | {"instance_of": [self.name, *self.arguments]} if self.arguments else export
 
     def is_offered_as_template(self) -> bool:
-        """Whether Python may say what its parameters are."""
+        """Whether Python can give its template arguments."""
         known = template_parameters(self.template)
         return bool(known) and all(kind and name for kind, name, _ in known)
 
@@ -101,7 +100,7 @@ class Definition:
         kernel = f"{'::' * (self.name in names)}{self.scope}{self.name}"
         kernel += f"<{', '.join(self.arguments)}>" if self.arguments else ""
         types = ", ".join(f"decltype({name})" for name in names)
-        # the type tells it from a function of the C library that has the same name
+        # the cast excludes a function of the C library with the same name
         address = kernel if self.arguments else f"static_cast<void (*)({types})>({kernel})"
         extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
         grid, block = (
@@ -125,7 +124,7 @@ def symbol_of(kernel: str, arguments: tuple[str, ...]) -> str:
 
 def template_parameters(template: str | None) -> list[tuple[str, str, str]]:
     """Kind, name and default of each: ("typename", "T", ""), ("int", "N", "4"). One that Python
-    cannot say, such as a pack, has neither kind nor name."""
+    cannot give, such as a pack, has neither kind nor name."""
     parameters = []
     for parameter in filter(None, sources.split(template or "")):
         declared = re.fullmatch(r"([\w ]+?)\s+(\w+)\s*(?:=\s*(.*))?", parameter)
@@ -140,7 +139,7 @@ def _replaced(text: str, values: dict[str, str]) -> str:
 
 
 def definitions(code: str) -> Iterator[Definition]:
-    """The kernels that a code without comments defines."""
+    """The kernels that are defined in code without comments."""
     plain = blank(code)
     for word in re.finditer(r"\b__global__\b", plain):
         before = plain[max(plain.rfind(mark, 0, word.start()) for mark in ";{}") + 1 : word.start()]
@@ -149,7 +148,7 @@ def definitions(code: str) -> Iterator[Definition]:
             name = _NAME.match(plain, closing(plain, name.end() - 1) or len(plain))
         end = name and closing(plain, name.end() - 1)
         if not end or not re.match(r"\s*(?:noexcept\s*)?\{", plain[end:]):
-            continue  # it is declared here, and defined elsewhere
+            continue  # only declared here
         template = re.search(r"\btemplate\s*<(.*)>", before, re.DOTALL)
         yield Definition(
             name[1],
@@ -162,13 +161,13 @@ def definitions(code: str) -> Iterator[Definition]:
 
 def parameters(text: str) -> list[str]:
     """The declarations between the parentheses of a kernel, without their defaults."""
-    text = re.sub(r"\b__grid_constant__\b", "", text)  # only a kernel's own may say so
+    text = re.sub(r"\b__grid_constant__\b", "", text)  # only a kernel's parameter may have it
     declarations = (" ".join(each.partition("=")[0].split()) for each in sources.split(text))
     return [each for each in declarations if each not in ("", "void")]
 
 
 def _scope(plain: str, position: int) -> str:
-    """The named namespaces that are open there, as in "a::b::"."""
+    """The named namespaces that are open at a position, as in "a::b::"."""
     scopes: list[str] = []
     for brace in re.finditer(r"\bnamespace\b([\w\s:]*)\{|[{}]", plain[:position]):
         if brace[0] == "}":
@@ -191,13 +190,13 @@ def offered(
     functions: Iterable[str],
     instances: Iterable[tuple[str, tuple[str, ...]]] = (),
 ) -> dict[str, dict]:
-    """What the manifest of a build says of the kernels that are to be callable, by their names.
+    """The entries in a build's manifest of the kernels that are callable, by their names.
 
-    A template has the key "template", and none of a kernel that can be launched.
+    A template has the key "template", and no keys of a kernel that can be launched.
 
-    units: of each source, as `preprocessed` gives them: a kernel has to be in all.
+    units: those of each source, from `preprocessed`: a kernel has to be in all of them.
     functions: the extern "C" functions that they define.
-    instances: of templates, each with the arguments that it is to be compiled for.
+    instances: templates, each with the arguments to compile it for.
     """
     units, functions = list(units), set(functions)
     kernels = dict.fromkeys(kernel for first, *_ in units for kernel in defined(first))
@@ -224,7 +223,7 @@ def offered(
 
 
 def is_launched(name: str, plain: str) -> bool:
-    """Whether a code without comments and strings launches the kernel of this name."""
+    """Whether code without comments and strings launches the kernel of this name."""
     launch = rf"\b{name}\s*(?:<[^;{{}}]*?>\s*)?<<\s*<|\bcudaLaunch\w*\s*\([^;]*\b{name}\b"
     return re.search(launch, plain) is not None
 
@@ -233,7 +232,7 @@ _HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 
 
 def with_instances(kernels: Iterable[Definition], exports: dict) -> Iterator[Definition]:
-    """Kernels, and behind each template those of its instances that `exports` has."""
+    """Kernels, and after each template its instances in `exports`."""
     instances = [export["instance_of"] for export in exports.values() if "instance_of" in export]
     for kernel in kernels:
         yield kernel
@@ -243,9 +242,9 @@ def with_instances(kernels: Iterable[Definition], exports: dict) -> Iterator[Def
 
 
 def launchers(units: dict[Path, Unit], exports: dict) -> dict[Path, str]:
-    """What to compile behind each source: the launchers of its kernels that `exports` offers.
+    """The text to compile after each source: the launchers of its kernels in `exports`.
 
-    A kernel of a header has one behind the first source that includes it.
+    A header's kernel has its launcher after the first source that includes it.
     """
     wanted = {name for name, export in exports.items() if "kernel" in export}
     texts = {}
@@ -262,12 +261,12 @@ def launchers(units: dict[Path, Unit], exports: dict) -> dict[Path, str]:
 
 
 def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[str, str]:
-    """Why what the user's files define cannot be called from Python: a sentence for each name.
+    """Why definitions in the user's files cannot be called from Python: a sentence for each name.
 
-    Of a name that can be called, why it could not.
+    It has sentences for names in `exports`, too, for the case that the library lacks them.
 
     files: the lines of each file that was compiled, by its name.
-    exports: what a build without a binding says that it offers.
+    exports: the exports in the manifest of a build without a binding.
     """
     codes = {
         name: without_comments("\n".join(lines))

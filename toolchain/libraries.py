@@ -1,4 +1,4 @@
-"""What a whole program is linked with, besides what every kernel is: CUDA's own libraries."""
+"""Further libraries that a whole program is linked with: CUDA's own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from toolchain import machine, sources
 from toolchain.code import Code
 
-# The libraries of CUDA by the headers that ask for them. Of one that a program does not use after
-# all, the linker leaves no trace.
+# CUDA's libraries by their headers. If a program includes a header but does not use the library,
+# the linker leaves it out.
 _OF_HEADERS = {
     r"cublas(_v2|XT)?\.h": "cublas",
     r"cublasLt\.h": "cublasLt",
@@ -26,9 +26,9 @@ _OF_HEADERS = {
 
 
 def link_flags(code: Code, home: Path | None, work: Path) -> list[str]:
-    """What the linker needs for a program, besides; `home` is CUDA's folder, None on the CPU.
+    """Further linker flags for a program; `home` is CUDA's folder, None for the CPU.
 
-    A program calls its own functions, also where the process that opens it has some of their names.
+    A program calls its own functions, even if the process that opens it has some of the same names.
     """
     if sys.platform != "linux":
         return []
@@ -48,7 +48,7 @@ def link_flags(code: Code, home: Path | None, work: Path) -> list[str]:
 
 
 def include_flags(code: Code, home: Path) -> list[str]:
-    """Where the headers of those libraries are which CUDA's own folder lacks: a wheel has them."""
+    """Flags for headers of those libraries that are in a wheel and not in CUDA's folder."""
     include = []
     for header in _headers(code):
         if not (home / "include" / header).is_file():
@@ -59,7 +59,7 @@ def include_flags(code: Code, home: Path) -> list[str]:
 
 
 def wanted(code: Code) -> list[str]:
-    """The libraries for whose headers a program asks."""
+    """The libraries whose headers a program includes."""
     headers = _headers(code)
     return [
         library
@@ -69,22 +69,22 @@ def wanted(code: Code) -> list[str]:
 
 
 def _headers(code: Code) -> list[str]:
-    """The headers of libraries that a program includes."""
+    """The libraries' headers that a program includes."""
     names = {name for path in code.files for _, name in sources.included(code.text(path))}
     return sorted(n for n in names if any(re.fullmatch(way, n) for way in _OF_HEADERS))
 
 
 def folders(home: Path) -> list[Path]:
-    """Where CUDA's libraries lie: in the toolkit's folder, and in those of the wheels.
+    """The folders of CUDA's libraries: the toolkit's, and those of the wheels.
 
-    The system's loader looks there, too, when a program is started.
+    The system's dynamic loader searches them, too, when a program is started.
     """
     places = [home / "lib64", home / "lib", *machine.in_wheels("*/lib")]
     return [place for place in places if place.is_dir()]
 
 
 def _found(name: str, home: Path) -> Path | None:
-    """A library of this name; the driver's is on machines without a GPU but a stub."""
+    """A library of this name; the driver's is only a stub on machines without a GPU."""
     places = folders(home)
     for place in [*places, *(place / "stubs" for place in places)]:
         if files := sorted(place.glob(f"lib{name}.so*")):

@@ -1,11 +1,11 @@
-"""Paths in the text of an error, as JupyterLab makes links of them.
+"""Rewrites paths in an error's text so that JupyterLab's links to them work.
 
-JupyterLab takes for a path what begins with a slash, as far as letters, digits and `.-_/` go, and
-behind it `:line:column`. So of `kernels/square.cu:12:20` it links "/square.cu:12:20", to nothing;
-and what lies outside of the folder that its server shows, it offers to open in the debugger. Here a
-path becomes a whole one that works, or a bare name, which is no link.
+JupyterLab makes a link of a slash with the letters, digits and `.-_/` after it, and `:line:column`.
+So in `kernels/square.cu:12:20` it links "/square.cu:12:20", which does not exist. A path outside of
+the folder that its server shows would open in the debugger. Here each path becomes an absolute one
+that works, or a bare name, which is no link.
 
-Where no Jupyter server shows the text, as in a terminal, it stays what it is.
+If no Jupyter server shows the text, as in a terminal, it is unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _WHOLE = re.compile(r"/[\w./-]+")
 
 
 def server_root() -> Path | None:
-    """The folder that the Jupyter server shows whose kernel this process is; else None."""
+    """The folder that the Jupyter server of this process shows; None without a server."""
     server = os.environ.get("JPY_PARENT_PID")
-    jupyter = sys.modules.get("jupyter_core.paths")  # which every kernel of Jupyter has imported
+    jupyter = sys.modules.get("jupyter_core.paths")  # every Jupyter kernel has imported it
     if server is None or jupyter is None:
         return None
     try:
@@ -37,7 +37,7 @@ def server_root() -> Path | None:
 
 
 def linked(text: str) -> str:
-    """The text with the path of each file in it whole, or bare."""
+    """The text with each file's path made absolute, or reduced to the name."""
     root = server_root()
     if root is None:
         return text
@@ -50,11 +50,11 @@ def linked(text: str) -> str:
 
 
 def link(path: Path, root: Path) -> str | None:
-    """A file's path where JupyterLab can open it by its link, with `root` the server's folder."""
+    """A file's path, if JupyterLab can open it by a link; `root` is the server's folder."""
     try:
         within = path.resolve().relative_to(root.resolve())
     except ValueError:
         return None
     whole = str(root / within)
-    hidden = any(part.startswith(".") for part in within.parts)  # from the server, too
+    hidden = any(part.startswith(".") for part in within.parts)  # the server hides it, too
     return whole if _WHOLE.fullmatch(whole) and not hidden else None

@@ -11,18 +11,18 @@ from toolchain import opcodes
 from toolchain.instructions import Function, Instruction, Place
 from toolchain.tables import text_table
 
-MOST = 4000  # instructions that are shown; of more, a table of the functions
-WIDTH = 56  # characters of a line of source beside its instructions, in text
+MOST = 4000  # instructions that are shown; with more, a table of the functions
+WIDTH = 56  # characters of a source line beside its instructions, in text
 
 
 @dataclass(frozen=True)
 class ListingSource:
-    """What a listing is of.
+    """What a listing shows.
 
     language: "SASS" or "PTX".
-    of: what the build is called.
+    of: the build's name.
     sources: the lines of the files that made it, by name.
-    users_file: what a file that the compiler names is called there; None if it is not one.
+    users_file: returns the name in `sources` of a file that the compiler names; None for others.
     """
 
     language: str
@@ -39,9 +39,9 @@ class ListingSource:
 
 
 class Listing(list[Function]):
-    """Functions, shown instruction by instruction, each run of them beside its line of source.
+    """Functions, shown as runs of instructions, each run beside its line of source.
 
-    Of more than MOST instructions a table of the functions is shown. `note` says why it is empty.
+    With more than MOST instructions a table of the functions is shown. `note` says why it is empty.
     """
 
     def __init__(self, functions: list[Function], code: ListingSource, note: str = ""):
@@ -51,11 +51,11 @@ class Listing(list[Function]):
     def only(
         self, name: str = "", line: int | str | None = None, architecture: str | None = None
     ) -> Listing:
-        """The functions with this in their name, and of them the instructions of one line.
+        """The functions whose name contains this, and of these only the instructions of one line.
 
-        line: a number, in the file that has the kernel; or "vec.cuh:45", of any file.
+        line: a line number in the kernel's file; or "vec.cuh:45" for any file.
 
-        Raises ValueError, which names what there is, if nothing is left.
+        Raises ValueError, which lists what there is, if nothing is left.
         """
         if self.note:
             return self
@@ -106,7 +106,7 @@ class Listing(list[Function]):
     # ---- what is shown
 
     def summary(self) -> list[tuple[str, ...]]:
-        """A row for each function: how many instructions it has, and of what kind."""
+        """A row for each function: the numbers of its instructions of each kind."""
         head = ("function", "for", "instructions", *opcodes.KINDS)
         rows = [head]
         for function in self:
@@ -118,12 +118,12 @@ class Listing(list[Function]):
 
     @property
     def hint(self) -> str:
-        """How to see more, below a table."""
+        """The line below a table that says how to see more."""
         method = self.code.language.lower()
         return f"{method}(name) shows the instructions of those with this in their name."
 
     def runs(self, function: Function) -> Iterator[tuple[Place | None, list[Instruction]]]:
-        """Neighbouring instructions of one line of source."""
+        """Runs of consecutive instructions of the same line of source."""
         place, run = None, []
         for it in function.code:
             there = place if it.is_label and run else self.code.place(it)
@@ -167,6 +167,6 @@ class Listing(list[Function]):
 def shown(it: Instruction) -> str:
     """An instruction with its offset, or a label."""
     if it.is_label:
-        return it.text if " " in it.text else f"{it.text}:"  # a declaration of PTX, or a label
+        return it.text if " " in it.text else f"{it.text}:"  # a PTX declaration, or a label
     offset = f"{it.offset:04x}  " if it.offset is not None else ""
     return f"  {offset}{it.text}"

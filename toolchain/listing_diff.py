@@ -1,7 +1,7 @@
 """What changed in the machine code or the PTX between two builds.
 
 Registers and labels get new numbers whenever anything changes, so instructions are compared without
-those: a line that differs by its registers alone counts as the same.
+these: a line that differs only in registers counts as the same.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from toolchain.instructions import Function, Instruction
 from toolchain.listing import WIDTH, Listing, ListingSource, shown
 from toolchain.tables import html_lines
 
-MOST_OPCODES = 8  # that a function's headline names
+MOST_OPCODES = 8  # in a function's headline
 AROUND = 3  # unchanged instructions shown above and below a change
 _NUMBERED = re.compile(r"\b(U?R|U?P|B|SB)\d+\b|%(\w*?)\d+|(\.?\$?L_\w*?)_*\d[\d_]*")
 
 
 class Step(NamedTuple):
-    """mark: "-" for the old build alone, "+" for the new one alone, " " for both, "⋮" for a gap."""
+    """mark: "-" for only the old build, "+" for only the new one, " " for both, "⋮" for a gap."""
 
     mark: str
     instruction: Instruction | None
 
 
 class Change(NamedTuple):
-    """A function in both builds; None in the one that has it not."""
+    """A function in both builds; None for a build that does not have it."""
 
     old: Function | None
     new: Function | None
@@ -46,7 +46,7 @@ class Change(NamedTuple):
         return tuple(len(it.instructions) if it else 0 for it in self)
 
     def opcodes(self) -> list[tuple[str, int, int]]:
-        """Those whose number changed, each with its number before and after, most first."""
+        """Opcodes whose count changed, each with the counts before and after, largest first."""
         before, after = (
             Counter(opcodes.opcode(it.text) for it in side.instructions) if side else Counter()
             for side in self
@@ -66,7 +66,7 @@ class Change(NamedTuple):
 
     @property
     def moved(self) -> str:
-        """As in "LDG.E 4 → 0, LDG.E.128 0 → 1"; empty for a function of one build."""
+        """Such as "LDG.E 4 → 0, LDG.E.128 0 → 1"; empty for a function of one build."""
         if None in self:
             return ""
         changed = self.opcodes()
@@ -75,7 +75,7 @@ class Change(NamedTuple):
         return ", ".join([*most, f"{more} more"] if more else most)
 
     def steps(self) -> Iterator[Step]:
-        """The instructions, old and new in one sequence; what is far from a change is left out."""
+        """Old and new instructions in one sequence, without those far from a change."""
         old, new = (tuple(side.instructions) if side else () for side in self)
         matcher = SequenceMatcher(None, _keys(old), _keys(new), autojunk=False)
         end = 0
@@ -94,9 +94,9 @@ class Change(NamedTuple):
 
 
 class ListingDiff(list[Change]):
-    """The functions that differ between two builds, with the instructions that came and went.
+    """The functions that differ between two builds, with added and removed instructions.
 
-    same: how many functions do not differ.
+    same: the number of functions that do not differ.
     """
 
     def __init__(self, old: Listing, new: Listing):
@@ -148,7 +148,7 @@ class ListingDiff(list[Change]):
 
 
 def _paired(old: list[Function], new: list[Function]) -> list[Change]:
-    """Each function with what it was: by its symbol, else by a name that no other one has."""
+    """Pairs of old and new functions, by symbol, or else by a name that only one has."""
     changes, left = [], {(it.symbol, it.architecture): it for it in old}
     added = []
     for function in new:
@@ -157,7 +157,7 @@ def _paired(old: list[Function], new: list[Function]) -> list[Change]:
             changes.append(Change(before, function))
         else:
             added.append(function)
-    for function in added:  # an edit may have changed the parameters, which are in the symbol
+    for function in added:  # the symbol has the parameters, which may have changed
         namesakes = [_same_name(function, it) for it in (left.values(), added)]
         if all(len(each) == 1 for each in namesakes):
             before = namesakes[0][0]

@@ -1,4 +1,4 @@
-"""A listing as HTML for a notebook: each line of source tinted as its instructions are."""
+"""A listing as HTML for a notebook: source lines have the colours of their instructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolchain.tables import html_table
 if TYPE_CHECKING:
     from toolchain.listing import Listing
 
-# As CSS mixes them: Okabe and Ito's palette, in tones that dark pages carry too.
+# CSS mixtures of Okabe and Ito's palette, in tones that also suit dark pages.
 COLORS = {
     "tensor cores": "204, 121, 167",
     "global memory": "40, 140, 210",
@@ -24,7 +24,7 @@ COLORS = {
     "barriers and branches": "214, 140, 0",
     "warp": "140, 120, 220",
 }
-GOLDEN = 137.508  # degrees between the hues of neighbouring lines: no two near ones are alike
+GOLDEN = 137.508  # degrees between the hues of neighbouring lines, so that near ones differ
 
 STYLE = """
 .kp-code { display: grid; grid-template-columns: max-content minmax(8em, 42%) 1fr;
@@ -43,7 +43,7 @@ STYLE = """
 
 
 def page(listing: Listing) -> str:
-    """The functions one below the other; of very many instructions a table of the functions."""
+    """The functions, one below the other, or a table of them if there are many instructions."""
     if listing.note:
         return f"<p>{html.escape(listing.note)}</p>"
     if listing.is_long:
@@ -59,7 +59,7 @@ def style(rules: str = "") -> str:
 
 
 def legend(code: Iterable[Instruction]) -> str:
-    """What the colours of the opcodes mean, as far as they occur."""
+    """The meanings of the opcode colours that occur."""
     kinds = {opcodes.kind(it.text) for it in code if not it.is_label}
     shown = "".join(
         f"<span><b style='color: rgb({color})'>\N{BLACK SQUARE}</b> {kind}</span>"
@@ -82,7 +82,7 @@ def heading(text: str) -> str:
 
 
 def cells_of(place: Place | None, source: str, code: Iterable[str]) -> Iterator[str]:
-    """The three cells of a run: where, the line of source, the instructions."""
+    """The three cells of a run: place, line of source, instructions."""
     look = f" style='background: {tint(place)}'" if place else ""
     where = html.escape(f"{Path(place.file).name}:{place.line}") if place else ""
     text = html.escape(source.strip())

@@ -19,15 +19,15 @@ from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 
 TARGETS = ("cuda", "cpu")
-OLDEST_CLANG = 16  # of LLVM's releases; Apple counts its own
-PATIENCE = 30  # seconds for a compiler to say its version, on a busy machine too
+OLDEST_CLANG = 16  # an LLVM release; Apple's numbers differ
+PATIENCE = 30  # seconds to wait for a compiler's version, even on a busy machine
 GET_CXX = (
     "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install"
 )
 
 
 def output_of(command: list[str], text: str = "") -> str | None:
-    """What a program makes of a text; None where it fails, is missing or does not answer."""
+    """A program's output for a text; None if it fails, is missing or does not answer."""
     try:
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.SubprocessError):
@@ -47,9 +47,9 @@ def cxx_command() -> tuple[list[str], list[str]]:
         MissingTool: CXX cannot be read.
     """
     wanted = cxx()
-    if not re.search(r"\s", wanted) or shutil.which(wanted):  # a path may hold spaces
+    if not re.search(r"\s", wanted) or shutil.which(wanted):  # a path may contain spaces
         return [wanted], []
-    import shlex  # late: an import would wait for it
+    import shlex  # late: it would slow the import
 
     try:
         words = shlex.split(wanted)
@@ -60,7 +60,7 @@ def cxx_command() -> tuple[list[str], list[str]]:
 
 
 def found_cxx() -> list[str]:
-    """The paths of the C++ compiler, and before it of what CXX has start it, as in "ccache g++".
+    """The paths of the C++ compiler and of programs before it in CXX, as in "ccache g++".
 
     Raises:
         MissingTool: one of them is missing; the message says how to get it.
@@ -78,7 +78,7 @@ def found_cxx() -> list[str]:
 
 
 def default_target() -> str:
-    """The target of `load` where none is named: "cuda" or "cpu"."""
+    """The default target of `load`: "cuda" or "cpu"."""
     wanted = os.environ.get("JITLOAD_TARGET")
     if wanted:
         return checked_target(wanted, "JITLOAD_TARGET")
@@ -86,7 +86,7 @@ def default_target() -> str:
 
 
 def device() -> torch.device:
-    """Where tensors for the default target live."""
+    """The device of tensors for the default target."""
     return torch.device(default_target())
 
 
@@ -109,7 +109,7 @@ def cuda_home() -> Path | None:
     if on_path := shutil.which("nvcc"):
         candidates.append(Path(on_path).resolve().parent.parent)
     candidates += [*in_wheels("*"), Path("/usr/local/cuda")]
-    # nvcc.profile lies beside the real nvcc, and beside no wrapper script of that name.
+    # nvcc.profile is beside the real nvcc, but not beside a wrapper script named nvcc.
     return next((home for home in candidates if (home / "bin/nvcc.profile").is_file()), None)
 
 
@@ -120,10 +120,10 @@ GET_TOOL = {
 
 
 def cuda_tool(name: str) -> Path:
-    """A program of CUDA's: the toolkit's, or on PATH, in a wheel of NVIDIA's, or Triton's copy.
+    """A program of CUDA: in the toolkit, on PATH, in a wheel of NVIDIA, or Triton's copy.
 
     Raises:
-        MissingTool: it is nowhere; the message says how to get it.
+        MissingTool: it was not found; the message says how to get it.
     """
     home = cuda_home()
     candidates = [home / "bin" / name] if home else []
@@ -140,15 +140,15 @@ def cuda_tool(name: str) -> Path:
     )
 
 
-OLDEST_CCCL = 3_000_000  # of NVIDIA's Thrust, CUB and libcu++, as they count themselves: 3.0.0
+OLDEST_CCCL = 3_000_000  # NVIDIA's Thrust, CUB and libcu++, version 3.0.0
 
 
 @cache
 def cccl() -> tuple[Path, int] | None:
     """The folder of Thrust's and libcu++'s headers, and their version.
 
-    They come with pip's nvidia-cuda-cccl and with a CUDA toolkit; older ones than OLDEST_CCCL do
-    not count.
+    They come with pip's nvidia-cuda-cccl and with a CUDA toolkit; versions before OLDEST_CCCL are
+    ignored.
     """
     folders = in_wheels("*/include/cccl")
     if home := cuda_home():
@@ -163,9 +163,9 @@ def cccl() -> tuple[Path, int] | None:
 
 
 def compiler_versions(target: str, notes: Path) -> str:
-    """What the compilers for a target call themselves.
+    """The version texts of the compilers for a target.
 
-    Asking nvcc costs 35 ms, so the answers are kept in the folder `notes`.
+    Asking nvcc takes 35 ms, so the answers are kept in the folder `notes`.
 
     Raises:
         MissingTool: there is no such compiler; the message says how to get it.
@@ -215,14 +215,14 @@ def _version(command: list[str], notes: Path) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingTool(f"{command[-1]} does not work: {error}") from None
-    with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
+    with contextlib.suppress(OSError):  # a full disk; the builds may be cached already
         write_note(note, {"said": version})
     return version
 
 
 @cache
 def compilers_headers(*command: str) -> tuple[Path, ...]:
-    """The folders in which a C++ compiler looks for headers of its own accord.
+    """The folders in which a C++ compiler looks for headers by default.
 
     Most lie below /usr, but a compiler may be installed anywhere.
     """
@@ -242,14 +242,14 @@ def compilers_headers(*command: str) -> tuple[Path, ...]:
 
 
 def nvcc_release(versions: str) -> tuple[int, int]:
-    """(13, 0), from what nvcc says of itself."""
+    """nvcc's release from its version text, such as (13, 0)."""
     match = re.search(r"release (\d+)\.(\d+)", versions)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 @cache
 def cpu() -> str:
-    """This CPU, as far as -march=native sees it: its model and flags."""
+    """This CPU's model and flags, which decide what -march=native means."""
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as info:
         first = info.read(16384).split("\n\n")[0]
         return "\n".join(
@@ -273,8 +273,8 @@ NAMED_ARCHITECTURES = {
 def architectures() -> list[str]:
     """The GPU architectures to build for, as in ["8.0", "9.0+PTX"].
 
-    For the machine's own GPUs with all that just they have, as wgmma of compute capability 9.0:
-    "9.0a".
+    For the machine's own GPUs, with the instructions that only these have, such as wgmma of compute
+    capability 9.0: "9.0a".
     """
     wanted = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     if wanted and wanted != "native":
@@ -297,8 +297,8 @@ def architectures() -> list[str]:
 def simulated() -> Architecture | None:
     """The architecture that the simulator builds for; None: 9.0, with the instructions of all.
 
-    It is the one that TORCH_CUDA_ARCH_LIST names. Of several, it is the highest with "a" or "f",
-    or else, where none is below 10.0, the highest.
+    It is the one in TORCH_CUDA_ARCH_LIST. Among several, it is the highest with "a" or "f", or
+    else, if none is below 10.0, the highest.
     """
     if os.environ.get("TORCH_CUDA_ARCH_LIST", "native") in ("", "native"):
         return None
