@@ -1,1 +1,1 @@
-"""What jitload knows of compilers: the machine's, their errors, and the sources they read."""
+"""Compilers, for jitload: those of the machine, their errors, and the sources they read."""

@@ -1,12 +1,12 @@
-"""A user's macros and the simulator's headers, which know nothing of each other.
+"""Keeps a user's macros out of the simulator's headers.
 
-Nobody who writes -DN=4 or `#define lane 3` expects a header of CUDA's to change. nvcc's headers use
-reserved names; the simulator's are read where none of those macros is defined:
+Nobody who writes -DN=4 or `#define lane 3` expects one of CUDA's headers to change. nvcc's headers
+use reserved names; the simulator's are read with none of the user's macros defined:
 
-  - The first header of a source comes before the macros that flags define. These stand behind it,
-    at the top of the source.
-  - Where a source includes a further one, such as <mma.h>, the compiler finds a header of this name
-    in a folder of the build that sets the macros aside, includes the real one, and puts them back.
+  - The first header of a source comes before the macros that flags define. These follow it at the
+    top of the source.
+  - If a source includes a further header, such as <mma.h>, the compiler finds one of this name in a
+    folder of the build, which undefines the macros, includes the real header, and restores them.
 
 Macros that headers ask for (STEERING) stay where they are.
 """
@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-# The macros by which a program tells the headers of the simulator, of C and C++, of CCCL and of
-# PyTorch what it wants.
+# The macros with which a program configures headers of the simulator, C and C++, CCCL and
+# PyTorch.
 STEERING = (
     r"_\w*|NDEBUG|(?:SIMULATOR|PLAYGROUND|THRUST|CUB|CCCL|LIBCUDACXX|NVTX3?|NV|CUDA|CUDART|CUBLAS"
     r"|TORCH|PYTORCH|AT|C10|CAFFE2|USE|CPU_CAPABILITY)_\w*"
@@ -51,14 +51,14 @@ _PUT_BACK = """\
 #pragma pop_macro("{0}")
 #endif
 """
-# Patterns are strings, which only a build compiles.
+# Patterns are strings, so that only builds compile them.
 _DEFINE = r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)"
 _INCLUDED = r'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]'
 _OPTION = r"(?s)-(D|U|include)(.*)"
 
 
 class Given(NamedTuple):
-    """What flags have a compiler read before a source.
+    """What flags make a compiler read before a source.
 
     macros: each name with its whole definition, as in "f(x) x + 1"; None where it is undefined.
     headers: the names given to -include.
@@ -68,9 +68,9 @@ class Given(NamedTuple):
     headers: list[str]
 
     def text(self) -> str:
-        """The same at the top of a source. Compilers name the flag that a line is from.
+        """The same as text for the top of a source. Compilers name the flag that a line is from.
 
-        As on a command line, a header that defines such a macro, too, has the last word.
+        As on a command line, a header that also defines such a macro wins.
         """
         lines = []
         for name, definition in self.macros.items():
@@ -85,7 +85,7 @@ class Given(NamedTuple):
 
 
 def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
-    """A C++ compiler's flags, those left out that are for sources alone, and what these say."""
+    """A C++ compiler's flags without those that define macros for sources, and these macros."""
     kept: list[str] = []
     given = Given({}, [])
     left = iter(flags)
@@ -109,19 +109,19 @@ def apart(flags: Iterable[str]) -> tuple[list[str], Given]:
 
 
 def defined_in(texts: Iterable[str]) -> set[str]:
-    """The macros that these texts define, but for those that headers are to see."""
+    """The macros that these texts define, except those that headers must see."""
     names = {name for text in texts if "define" in text for name in re.findall(_DEFINE, text)}
     return {name for name in names if not re.fullmatch(STEERING, name)}
 
 
 def undefined(names: Iterable[str]) -> str:
-    """Text behind which they are no macros."""
+    """Text that undefines these macros."""
     return "".join(f"\n#undef {name}" for name in sorted(names))
 
 
 def screens(macros: Iterable[str], texts: Iterable[str], folders: Iterable[Path]) -> dict[str, str]:
-    """Headers by the names of those that texts include from these folders: each includes the one
-    behind it, where macros are set aside. With them come the two that set aside and put back."""
+    """Headers with the names of those that texts include from these folders. Each includes the real
+    one, with macros undefined. Two further headers undefine and restore the macros."""
     macros, folders = sorted(macros), list(folders)
     included = {name for text in texts for name in re.findall(_INCLUDED, text)} if macros else set()
     inner = (name for name in included if not name.startswith("/") and ".." not in name)

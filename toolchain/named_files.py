@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 
 from toolchain.sources import values_of
 
-# Where linkers look for libraries after all other folders. That of the architecture is added.
+# The folders that linkers search last. The architecture's is added.
 _LIBRARY_FOLDERS = [
     f"{root}/{name}" for name in ("lib", "lib64") for root in ("/usr/local", "", "/usr")
 ]
 
 
 def options_in(flags: Iterable[str]) -> list[str]:
-    """Flags as the programs see them that they are for: those in -Wl, and after -Xlinker alone."""
+    """Flags as the linker sees them: those in -Wl, and after -Xlinker are separated."""
     found: list[str] = []
     for flag in flags:
         if flag.startswith("-Wl,"):
@@ -26,7 +26,7 @@ def options_in(flags: Iterable[str]) -> list[str]:
 
 
 def named_in(flags: Iterable[str]) -> list[str]:
-    """The absolute paths in flags, of files or of none, but for those in the values of macros."""
+    """The absolute paths in flags, existing or not, except those in the values of macros."""
     found = []
     for flag in flags:
         if not re.match(r"-[DU]", flag):
@@ -36,10 +36,10 @@ def named_in(flags: Iterable[str]) -> list[str]:
 
 
 def libraries_in(flags: Sequence[str], library_path: str) -> list[list[list[str]]]:
-    """For each library that flags name, the files that may be it: of each folder, in the linker's
+    """For each library that flags name, the files that it may be, folder by folder in the linker's
     order.
 
-    library_path: of the environment, LIBRARY_PATH.
+    library_path: the environment variable LIBRARY_PATH.
     """
     names = values_of(flags, "-l")
     if not names:
@@ -55,5 +55,5 @@ def libraries_in(flags: Sequence[str], library_path: str) -> list[list[list[str]
 
 
 def is_linked_in(path: str) -> bool:
-    """Whether the content of a library becomes part of what is linked with it."""
+    """Whether a library's content is copied into what is linked with it."""
     return re.search(r"\.(so|dylib)(\.|$)", path) is None

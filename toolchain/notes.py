@@ -1,7 +1,7 @@
-"""Digests, and small files that hold what was found out once.
+"""Digests, and notes: small files that keep results.
 
-What cannot be read is made again: a note that was cut short, garbled, or replaced by something
-else is as good as none.
+A note that is truncated, damaged or replaced by something else counts as missing, and the result is
+computed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def digest_of(*parts: str | bytes) -> str:
-    """One digest of several parts; where one ends and the next begins makes a difference."""
+    """One digest of several parts; it depends on where each part ends."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -26,12 +26,12 @@ def digest_of(*parts: str | bytes) -> str:
 
 
 def publish(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or none."""
+    """Write a file atomically, so that a reader sees all of it or none."""
     made(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(handle, 0o644)  # who may come as far as here, the cache's own folder says
+            os.fchmod(handle, 0o644)  # the cache folder's mode decides who can read it
             file.write(text)
         try:
             Path(temporary).replace(path)
@@ -47,13 +47,13 @@ _SEAL = ',\n "sha256": "'
 
 
 def write_note(path: Path, facts: dict[str, Any]) -> None:
-    """Publish facts as JSON, with a digest by which `read_note` knows that they are whole."""
+    """Publish facts as JSON, with a digest from which `read_note` sees that they are complete."""
     text = json.dumps(facts, indent=1).removesuffix("\n}")
     publish(path, f'{text}{_SEAL}{digest_of(text)}"\n}}')
 
 
 def read_note(path: Path) -> dict[str, Any] | None:
-    """What `write_note` wrote; None where there is nothing, or something else."""
+    """The facts that `write_note` wrote; None if there is nothing, or something else."""
     try:
         text = path.read_bytes()
     except OSError:
@@ -67,7 +67,7 @@ def read_note(path: Path) -> dict[str, Any] | None:
 
 
 def made(folder: Path) -> Path:
-    """The folder, made where it is missing or where something else lies; others cannot write."""
+    """The folder, made if it is missing or not a folder; other users cannot write to it."""
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     except FileExistsError:
@@ -78,26 +78,26 @@ def made(folder: Path) -> Path:
 
 
 def publish_folder(work: Path, place: Path) -> None:
-    """Let a folder appear as `place`, whole and at once.
+    """Move a folder to `place`, atomically.
 
-    Raises: OSError, where another process was faster.
+    Raises: OSError, if another process did so first.
     """
     for path in (work, *work.rglob("*")):
         close_to_others(path)
     made(place.parent)
-    discard(place)  # what was damaged
+    discard(place)  # if damaged
     work.rename(place)
 
 
 def close_to_others(path: Path) -> None:
-    """Take from others the right to write, whatever the umask was when this was made."""
+    """Remove other users' write permission, whatever the umask was when this was made."""
     mode = path.stat().st_mode
     if mode & 0o022:
         path.chmod(mode & 0o7777 & ~0o022)
 
 
 def discard(path: Path) -> None:
-    """Remove a file or a folder with all that it holds; what cannot be removed stays."""
+    """Remove a file, or a folder with its contents; what cannot be removed stays."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

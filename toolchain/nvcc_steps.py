@@ -1,12 +1,12 @@
-"""Run nvcc's compilation for the host beside that for the GPU.
+"""Run nvcc's compilations for the host and for the GPU in parallel.
 
     python nvcc_steps.py NVCC ARGUMENTS...
 
-What nvcc does for the host (the preprocessor, cudafe++) and for the GPU (the preprocessor, cicc,
-ptxas, fatbinary) do not need each other; only the C++ compiler, which comes last, needs both. nvcc
-runs one after the other. `nvcc --dryrun` says with which commands: here they are run as two chains.
+nvcc's steps for the host (the preprocessor, cudafe++) and for the GPU (the preprocessor, cicc,
+ptxas, fatbinary) do not depend on each other; only the C++ compiler, which comes last, needs both.
+nvcc runs them one after the other. `nvcc --dryrun` lists the commands: here they run as two chains.
 
-Where the commands are not those of one compilation to an object, nvcc does all by itself.
+If the commands are not those of one compilation to an object, nvcc runs unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import zlib
 from typing import NamedTuple
 
-COMMAND = (sys.executable, "-I", "-S", __file__)  # and behind it nvcc's
+COMMAND = (sys.executable, "-I", "-S", __file__)  # followed by nvcc's command
 
 _SETTING = re.compile(r"([A-Z_]\w*)=(.*)")
 
@@ -29,8 +29,8 @@ _SETTING = re.compile(r"([A-Z_]\w*)=(.*)")
 class Steps(NamedTuple):
     """The commands of one compilation, for a shell.
 
-    for_host, for_gpu: the chains; last: the C++ compiler's. named: the file that tells what names
-    the source's static kernels have, and needs to be there before.
+    for_host, for_gpu: the chains; last: the C++ compiler's. named: the file with the names of the
+    source's static kernels, which has to exist before.
     """
 
     for_host: list[str]
@@ -41,9 +41,9 @@ class Steps(NamedTuple):
 
 
 def steps_of(dryrun: str, target: str, depfile: str | None) -> Steps | None:
-    """The steps that `nvcc --dryrun` tells of; None where they are not as expected.
+    """The steps in the output of `nvcc --dryrun`; None if they are not as expected.
 
-    target, depfile: what the compiler makes, and where it is to say what it has read.
+    target, depfile: the object that the compiler makes, and its depfile.
     """
     environment: dict[str, str] = {}
     commands: list[str] = []
@@ -56,7 +56,7 @@ def steps_of(dryrun: str, target: str, depfile: str | None) -> Steps | None:
         else:
             commands.append(step)
     cudafe = [step for step in commands if re.match(r'"?[^" ]*\bcudafe\+\+"? ', step)]
-    by_itself = any(step.startswith("-- ") for step in commands)  # nvcc does this without a command
+    by_itself = any(step.startswith("-- ") for step in commands)  # nvcc does this step itself
     if len(cudafe) != 1 or len(commands) < 5 or by_itself:
         return None
     made = re.search(
@@ -96,7 +96,7 @@ class _Chain:
         self._changing = threading.Lock()
 
     def run(self) -> int:
-        """The status of the last that was run."""
+        """The exit status of the last command that was run."""
         for step in self._steps:
             with self._changing:
                 if self._ended:
@@ -119,7 +119,7 @@ class _Chain:
 
 
 def run(nvcc: str, arguments: list[str]) -> int:
-    """Compile; nvcc's exit status, its output on ours."""
+    """Compile, and return nvcc's exit status; its output goes to this process's."""
     left, depfile = _without_depfile(arguments)
     with tempfile.TemporaryDirectory(prefix="nvcc_", dir=".") as folder:
         asked = [nvcc, "--dryrun", "--keep", "--keep-dir", folder, *left]
@@ -138,7 +138,7 @@ def run(nvcc: str, arguments: list[str]) -> int:
             thread = threading.Thread(target=lambda: status_of_gpu.append(for_gpu.run()))
             thread.start()
             status = _Chain(steps.for_host, environment, sys.stdout.fileno()).run()
-            if status:  # both find the same errors, and one tells them
+            if status:  # both find the same errors: show one's
                 for_gpu.end()
             thread.join()
             if status:

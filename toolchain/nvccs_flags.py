@@ -1,4 +1,4 @@
-"""nvcc's flags for a C++ compiler: what it can use, in its words, and what it does without.
+"""nvcc's flags translated for a C++ compiler, and those that have no meaning for it.
 
 -Xcompiler -fPIC,-Wall        -fPIC -Wall
 --include-path=folder         -Ifolder
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Translated(NamedTuple):
-    """flags: for the C++ compiler. links: for the linker. dropped: as they were written."""
+    """flags: for the C++ compiler. links: for the linker. dropped: unused ones, as written."""
 
     flags: list[str]
     links: list[str]
@@ -23,11 +23,11 @@ class Translated(NamedTuple):
 
 
 def _host(value: str) -> list[str]:
-    """The options of -Xcompiler, between commas of which `\\,` is none."""
+    """The options of -Xcompiler, which commas separate; `\\,` is part of an option."""
     return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", value) if part]
 
 
-# What an option of nvcc's is for a C++ compiler; those that take no value are called with "".
+# nvcc's options as a C++ compiler's; the functions of options without a value get "".
 _SAME: dict[str, Callable[[str], list[str]]] = {
     "-Xcompiler": _host,
     "--compiler-options": _host,
@@ -48,7 +48,7 @@ _SAME: dict[str, Callable[[str], list[str]]] = {
 }
 _VALUES = _SAME.keys() - {"--debug", "--disable-warnings"}
 
-# Of nvcc's other options those with a value, which may be the next argument, and those without.
+# nvcc's other options: those with a value, which may be the next argument, and those without.
 _DROPPED_WITH_VALUE = re.compile(
     r"--?(?:gencode|generate-code|gpu-architecture|gpu-code|code|Xptxas|ptxas-options|Xnvlink"
     r"|nvlink-options|Xarchive|archive-options|Xcudafe|cudafe-options|Xfatbin|fatbin-options"
@@ -70,7 +70,7 @@ _DROPPED = re.compile(
 _ARCHITECTURE = re.compile(r"(?:sm|compute|lto)_\w+|native|all|all-major")
 _LINKERS = {"-l": "-l", "--library": "-l", "-L": "-L", "--library-path": "-L"}
 _LINKERS |= {"-Xlinker": "", "--linker-options": ""}
-# The libraries whose work the simulator or PyTorch does.
+# The libraries that the simulator or PyTorch replaces.
 _CUDAS_LIBRARY = re.compile(
     r"-l(?:cuda|cudart(?:_static)?|cudadevrt|cublas(?:Lt)?|curand|nvToolsExt|nvrtc|c10_cuda"
     r"|torch_cuda|nvidia-ml|cusparse|cusolver|cufft|cudnn|nccl)(?:_static)?"
@@ -78,7 +78,7 @@ _CUDAS_LIBRARY = re.compile(
 
 
 def for_cpp(flags: Iterable[str], standard: str | None = None) -> Translated:
-    """nvcc's flags for g++ or clang; flags of theirs stay as they are.
+    """nvcc's flags for g++ or clang; their own flags stay as they are.
 
     standard: the C++ standard that the headers need. An older one is dropped.
     """
@@ -119,26 +119,26 @@ def for_cpp(flags: Iterable[str], standard: str | None = None) -> Translated:
             result.dropped.append(" ".join(given))
         else:
             result.flags.append(flag)
-            if flag in ("-D", "-U", "-I", "-include", "-isystem") and left:  # its value may be any
+            if flag in ("-D", "-U", "-I", "-include", "-isystem") and left:  # it may have any value
                 result.flags.append(left.pop())
     return result
 
 
 def takes_the_next(flag: str) -> bool:
-    """Whether a flag of nvcc's, which a C++ compiler has not, takes the next one as its value."""
+    """Whether a flag that only nvcc has takes the next argument as its value."""
     known = flag in _VALUES or flag in _LINKERS or _DROPPED_WITH_VALUE.fullmatch(flag)
     return bool(known) or flag in ("-arch", "--arch")
 
 
 def _takes_a_value(name: str, equals: str, left: list[str]) -> bool:
-    """Whether it is one of those dropped. -arch is clang's for Apple, too, with other values."""
+    """Whether it is one of those dropped. Apple's clang has -arch, too, with other values."""
     if name in ("-arch", "--arch"):
         return bool(equals) or bool(left and _ARCHITECTURE.fullmatch(left[-1]))
     return _DROPPED_WITH_VALUE.fullmatch(name) is not None
 
 
 def _is_older(standard: str, wanted: str | None) -> bool:
-    """Whether "c++14" comes before "c++20"; the drafts' names, such as c++2a, count as theirs."""
+    """Whether a standard is older, as "c++14" than "c++20"; drafts, such as c++2a, count, too."""
     if wanted is None:
         return False
     drafts = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23", "2c": "26"}

@@ -1,9 +1,9 @@
-"""The object that a compiler made of one source, taken over by a build whose source is the same.
+"""Reuses the object that a compiler made of a source in builds with the same source.
 
-A build has a name of its own, and the sources know it as TORCH_EXTENSION_NAME: an object holds it
-in strings and symbols. All names of one kernel's builds are of the same length. So the object that
-the compiler would make under another name is this one with the other name in its place, unless it
-holds the name in another form: then it is compiled again.
+A build has a name of its own, which sources use as TORCH_EXTENSION_NAME, so it is in the strings
+and symbols of objects. The names of all builds of a kernel have the same length. So an object for
+another name is made by replacing the name, unless the object has the name in another form: then it
+is compiled again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from toolchain.notes import digest_of
 from toolchain.registrations import UNIQUE
 from toolchain.sources import label
 
-_DIGITS = 16  # at the end of a build's name, where it differs from the others
-# Bytes. A compiler that copies a string by instructions takes 8 or 16 at a time, and so many digits
-# stand together in one of those. Fewer would be found by chance, in a path or a number.
+_DIGITS = 16  # at the end of a build's name, the only part that differs
+# Bytes. A compiler that copies a string with instructions copies 8 or 16 bytes at a time, so at
+# least this many digits are together. Fewer could match by chance, in a path or a number.
 _PIECE = 6
-_FOR_LATER = b".gnu.lto_", b"BC\xc0\xde"  # what marks an object that the linker is to compile
+_FOR_LATER = b".gnu.lto_", b"BC\xc0\xde"  # in objects that the linker has to compile
 
 
 @dataclass(frozen=True)
 class Object:
-    """One source's.
+    """The object of one source.
 
     Attributes:
-        key: of all that decided it but for the name of the build.
+        key: the digest of all that decided it, except the build's name.
         build: the name of the build for which it was compiled.
         read: the labels of the user's files that the compiler read.
         called: the headers of simulator.LIBRARIES that it read.
-        said: the compiler's command and its output: warnings, and the registers of kernels.
+        said: the compiler's command and its output, such as warnings and kernels' registers.
         data: the file itself.
     """
 
@@ -49,11 +49,11 @@ class Object:
     data: bytes
 
     def renamed(self, build: str) -> bytes:
-        """The object as it would be for another build of the same kernel."""
+        """The object for another build of the same kernel."""
         return self.data.replace(self.build.encode(), build.encode())
 
     def can_be_renamed(self) -> bool:
-        """Whether it holds the name of its build nowhere but in one piece."""
+        """Whether its build's name occurs only as a whole."""
         rest = self.data.replace(self.build.encode(), b"\0")
         digits = self.build[-_DIGITS:].encode()
         pieces = (digits[n : n + _PIECE] for n in range(_DIGITS - _PIECE + 1))
@@ -61,12 +61,12 @@ class Object:
 
 
 class Earlier(NamedTuple):
-    """What is known from the builds before.
+    """What earlier builds have left.
 
     settings: for each source the digest of all that decides its object besides the files, such as
         compilers and flags.
-    objects: the last one of each source, by the source's position.
-    stub_libraries, precompiled: the folders of the modules of these names.
+    objects: the last object of each source, by the source's position.
+    stub_libraries, precompiled: the folders for the modules of these names.
     """
 
     settings: list[str]
@@ -76,11 +76,11 @@ class Earlier(NamedTuple):
 
 
 class Objects:
-    """Those of one build.
+    """The objects of one build.
 
     Attributes:
-        unchanged: the earlier ones that it takes over, by the sources' positions; they lie in
-            `work` as if the compiler had just made them.
+        unchanged: the earlier objects that it reuses, by the sources' positions; they are in
+            `work`, as if the compiler had just made them.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Objects:
         written: Mapping[int, dict[Path, str]],
         known: Earlier,
     ):
-        """written: of each source, by its position, the texts of the files that the compiler is
-        given otherwise than they stand."""
+        """written: for each source, by its position, the texts of files that are changed for the
+        compiler."""
         self._name, self._work = name, work
         whole = code.recipe.part.build if code.recipe.part else None  # it has all launchers
         self._made_from = [
@@ -109,10 +109,10 @@ class Objects:
             (work / f"{number}.o").write_bytes(earlier.renamed(name))
 
     def compiled(self, output: str, users: Callable[[Path], Path | None]) -> dict[int, Object]:
-        """What the compiler made of the other sources; those of which it wrote no depfile miss.
+        """The new objects of the other sources; those without a depfile are left out.
 
-        output: ninja's.
-        users: gives the user's file that a path in a depfile stands for, None for other files.
+        output: ninja's output.
+        users: returns the user's file for a path in a depfile, None for other files.
         """
         compiled, outputs = {}, _outputs(output)
         for number, made_from in enumerate(self._made_from):
@@ -129,18 +129,18 @@ class Objects:
         return compiled
 
     def can_be_taken_over(self, number: int, compiled: Object) -> bool:
-        """Whether an object is for later builds: its key covers it, and it can be renamed."""
+        """Whether later builds can reuse an object: its key covers it, and it can be renamed."""
         made_from = self._made_from[number]
         known = made_from.files.issuperset(compiled.read)
         return known and made_from.renames and compiled.can_be_renamed()
 
 
 class _Making(NamedTuple):
-    """What one source's object is made from.
+    """What decides one source's object.
 
-    key: as of Object.
-    files: the labels of those files.
-    renames: whether another build's name can be put into what the compiler makes of them.
+    key: as in Object.
+    files: the labels of the files that the key covers.
+    renames: whether the build's name can be replaced in the object.
     """
 
     key: str
@@ -153,23 +153,23 @@ class _Making(NamedTuple):
         texts = {label(file): written.get(file) or code.text(file) for file in read}
         same = (part for named in sorted(texts.items()) for part in named)
         key = digest_of(settings, label(path), code.launchers[path], *same)[:16]
-        # nvcc compresses the code for the GPU: what stands there of a name cannot be exchanged.
+        # nvcc compresses GPU code: a name in it cannot be replaced.
         by_nvcc = code.recipe.target == "cuda" and path.suffix == ".cu"
         renames = not (by_nvcc and any(UNIQUE in text for text in texts.values()))
         return cls(key, frozenset(texts), renames)
 
 
 def _outputs(output: str) -> dict[int, str]:
-    """Of each source what ninja shows: the command, and the compiler's output."""
+    """For each source the command and the compiler's output, as ninja prints them."""
     steps = re.split(r"^(?=\[\d+/\d+\] )", output, flags=re.MULTILINE)
     made = ((re.search(r" -o (\d+)\.", step.partition("\n")[0]), step) for step in steps)
     return {int(source[1]): step for source, step in made if source}
 
 
 def _read_for(code: Code, path: Path) -> set[Path]:
-    """The files that decide the object of a source: those that no other source alone includes.
+    """The files that decide the object of a source: all but those that only other sources include.
 
-    A file that a macro names counts for every source: who includes it is not known.
+    A file that a macro names counts for every source, because it is not known which include it.
     """
     of_each = {source: _reached_from(code, source) for source in code.recipe.sources}
     return of_each[path] | (code.files.keys() - set().union(*of_each.values()))
@@ -177,7 +177,7 @@ def _read_for(code: Code, path: Path) -> set[Path]:
 
 def _reached_from(code: Code, source: Path) -> set[Path]:
     reached = [source]
-    for path in reached:  # which grows meanwhile
+    for path in reached:  # it grows during the loop
         for quote, name in sources.asked_for(code.text(path)):
             header = code.header(path, quote, name)
             if header and header not in reached:

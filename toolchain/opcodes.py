@@ -1,10 +1,10 @@
-"""What an instruction is for, by its name in SASS or PTX: a listing colours and counts by it."""
+"""The kind of an instruction, by its name in SASS or PTX: listings use it to colour and count."""
 
 from __future__ import annotations
 
 import re
 
-# The first kind whose pattern fits the opcode, without its predicate.
+# An opcode, without its predicate, is of the first kind whose pattern matches.
 _KINDS = {
     "tensor cores": r"[HIBDQO]?G?MMA\b|[QUO]\w*MMA\b|UTC\w*|mma\.|wgmma\.|tcgen05\.",
     "global memory": (
@@ -34,7 +34,7 @@ _OPCODE = re.compile(r"(?:\{ ?)?(?:@!?%?\w+ )?\s*([\w.:]+)")
 
 
 def opcode(text: str) -> str:
-    """Of "@!P0 LDG.E.128 R4, [R2]": LDG.E.128."""
+    """The opcode of an instruction: "@!P0 LDG.E.128 R4, [R2]" has LDG.E.128."""
     match = _OPCODE.match(text)
     return match[1] if match else ""
 

@@ -1,23 +1,23 @@
-"""A build in parts: a library with the binding alone, and libraries with what the binding calls.
+"""A build in parts: a library with only the binding, and libraries with what the binding calls.
 
-A binding calls launchers, functions that a .cu instantiates for each type:
+A binding calls launchers, which are functions that a .cu instantiates for each type:
 
     template cudaError_t square_forward<float>(const float* x, float* y, int64_t n, ...);
 
-An edit of the .cu changes all of them, and a call needs one. So the library with the binding, which
-is only linked, has a jump in the place of each launcher. The first call of one asks where it is
-(`jitloader.lazy_launchers`), and then it is compiled: the same source, in which this launcher is
-the only explicit instantiation. Every later call takes one jump through memory.
+An edit of the .cu changes all of them, but a call needs only one. So the library with the binding,
+which is only linked, has a jump in place of each launcher. The first call of a launcher asks for
+its address (`jitloader.lazy_launchers`), and then it is compiled: from the same source, with this
+launcher as the only explicit instantiation. Every later call takes one jump through memory.
 
-So it is with the kernels of a launcher, of which a call launches few: the library with the launcher
-declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
-when it is launched (simulator/include/simulator/launch.h).
+The kernels of a launcher, of which a call launches few, are handled alike: the library with the
+launcher declares them `extern template`, and has jumps in their places. The simulator asks for a
+kernel's address when it is launched (simulator/include/simulator/launch.h).
 
-Launchers alone are compiled from texts in which kernels are empty (`toolchain.host_code`). That is
-the same library after an edit of a kernel, which then jumps to others.
+A library with only launchers is compiled from texts with empty kernels (`toolchain.host_code`). So
+an edit of a kernel does not change it; its jumps then lead to the new kernels.
 
-The jumps are written in assembly, for they keep all arguments as they are, of whatever types. Here
-it is that of x86-64 on Linux; elsewhere a build is whole from the start.
+The jumps are written in assembly, to pass on arguments of all types unchanged. There is code for
+x86-64 on Linux; elsewhere a build is whole from the start.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from toolchain.errors import demangled
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 
-# What `jitloader.lazy_launchers` looks for in the libraries.
-SLOTS = "jitload_slots"  # where the jumps lead, one for each function
-FIND = "jitload_find"  # the function that is asked at a first call
+# Symbols in the libraries, for `jitloader.lazy_launchers`.
+SLOTS = "jitload_slots"  # the targets of the jumps, one for each function
+FIND = "jitload_find"  # the function that first calls ask for the address
 HELD = "jitload_held"  # the addresses of a part's launchers, and of the sites of its kernels
 
 _INSTANTIATION = re.compile(
@@ -64,14 +64,14 @@ _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
 
 class DeferredFunction(NamedTuple):
-    """A launcher or a kernel, of a template.
+    """A launcher or a kernel, instantiated from a template.
 
     Attributes:
-        statement: its explicit instantiation; "" where the source has it without.
+        statement: its explicit instantiation; "" if the source needs none.
         calls: the symbols of functions that it calls, and that are compiled with it.
-        launches: those of kernels that it launches.
-        site: of a kernel, the C++ for the simulator's `Site` of it; "" of a launcher.
-        inlines: of what runs a kernel, the kernel's symbol; else "".
+        launches: the symbols of kernels that it launches.
+        site: for a kernel, the C++ expression for its `Site` in the simulator; "" for a launcher.
+        inlines: for a function that runs a kernel, the kernel's symbol; else "".
     """
 
     statement: str
@@ -82,7 +82,7 @@ class DeferredFunction(NamedTuple):
 
 
 class Deferred(NamedTuple):
-    """What the library of a build in parts lacks.
+    """The functions that the library of a build in parts lacks.
 
     Attributes:
         source: the position of the .cu that has it.
@@ -94,7 +94,7 @@ class Deferred(NamedTuple):
 
 
 def without_instantiations(text: str) -> str:
-    """A source without its explicit instantiations, also those in macros; lines stay."""
+    """A source without explicit instantiations, also those in macros; lines keep their numbers."""
     if "template" not in text:
         return text
     pieces, done = [], 0
@@ -114,12 +114,12 @@ def functions(
     Launchers are what the bindings' objects call and the source's object defines.
 
     Args:
-        source, bindings: the objects; digest: of all of them.
-        named: what the source's text says of names.
+        source, bindings: the objects; digest: that of all of them.
+        named: facts on names from the source's text.
 
     Returns:
-        None at all where the objects cannot be taken apart: where the source has variables that
-        change, which the parts would not share, or a launcher has no name that can be written down.
+        An empty dict if the objects cannot be taken apart: if the source has variables that change,
+        which the parts would not share, or if a launcher's name cannot be written in C++.
     """
     wanted = {name for binding in bindings for kind, name in symbols_of(binding) if kind == "U"}
     symbols = symbols_of(source)
@@ -161,10 +161,10 @@ def functions(
 
 
 def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, str, str] | None:
-    """The statement and the site of a kernel, as of DeferredFunction, and the kernel that it
+    """The statement and the site of a kernel, as in DeferredFunction, and the kernel that it
     inlines.
 
-    None where the function is no kernel, or one that cannot be written.
+    None if the function is no kernel, or its name cannot be written in C++.
     """
     if inlining := _INLINING.fullmatch(declaration):
         inlined = inlining[1]
@@ -186,7 +186,7 @@ def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, 
 
 
 def _expression(declaration: str) -> str:
-    """A kernel's name with its template's arguments, from its whole declaration."""
+    """A kernel's name with its template arguments, from its whole declaration."""
     depth, end = 0, len(declaration)
     for end in reversed(range(len(declaration))):
         depth += {")": 1, "(": -1}.get(declaration[end], 0)
@@ -196,12 +196,12 @@ def _expression(declaration: str) -> str:
 
 
 def _name_of(kernel: str) -> str:
-    """Without namespaces and arguments."""
+    """A kernel's name without namespaces and template arguments."""
     return re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel))
 
 
 def without_calls(deferred: Deferred) -> Deferred:
-    """Functions that need not round as in the whole: nothing of theirs is called from elsewhere."""
+    """The functions without aliases; so they may round otherwise than in the whole build."""
     functions = {name: each._replace(calls=[]) for name, each in deferred.functions.items()}
     return deferred._replace(functions=functions)
 
@@ -223,30 +223,30 @@ def part(
         *(f"{_EXTERN} const auto {_site_of(name)} = {chosen[name].site};" for name in kernels),
     ]
     held = ((name, _site_of(name) if each.site else name) for name, each in chosen.items())
-    kept = "" if kernels else kept  # the object of the whole tells nobody where its kernels are
+    kept = "" if kernels else kept  # the whole object exports no kernels' addresses
     return Part(build, tuple(held), tuple(statements), tuple(sorted(launched)), kept)
 
 
 def for_host(texts: Mapping[Path, str], flags: str) -> dict[Path, str]:
-    """Texts as launchers are compiled from them whose library has no kernels."""
+    """The texts from which a library with only launchers is compiled."""
     return host_code.texts_of(texts, flags, host_code.without_bodies)
 
 
 def has_kernels(path: Path, texts: Iterable[str]) -> bool:
-    """Whether an object that is to have no kernels has one that would be run."""
+    """Whether an object that should have no kernels has one that would run."""
     defined = [name for kind, name in symbols_of(path) if kind not in "Uwv"]
     return not defined or bool(_kernels_in(defined, texts))
 
 
 def lacks_kernels(path: Path, jumps: Iterable[str], texts: Iterable[str]) -> bool:
-    """Whether an object needs kernels that it has not, besides those of which there are jumps: an
-    edit may have given kernels other names."""
+    """Whether an object needs kernels that it does not have and that have no jumps: an edit may
+    have renamed kernels."""
     lacked = {name for kind, name in symbols_of(path) if kind == "U"}.difference(jumps)
     return bool(_kernels_in(sorted(lacked), texts))
 
 
 def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
-    """Those of kernels, and of what runs one, by the heads of kernels in texts."""
+    """The symbols of kernels and of functions that run one, by kernels' heads in texts."""
     kernels = frozenset().union(*map(host_code.kernels_of, texts))
     likely = [s for s in symbols if "run_thread" in s or any(name in s for name in kernels)]
     return [
@@ -258,10 +258,10 @@ def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
 
 
 def without_kernels(functions: Mapping[str, DeferredFunction], called: Iterable[str]) -> list[str]:
-    """Of functions that were called, the launchers whose library can be without kernels.
+    """The launchers, among functions that were called, whose library can be without kernels.
 
-    A launcher may call a kernel by its name where it launches it, for the arguments decide which
-    one that is. Then it has to have it.
+    A launcher may launch a kernel by name without template arguments, which are deduced from the
+    call. Then its library needs the kernel.
     """
     launchers = [name for name in called if name in functions and not functions[name].site]
     return [n for n in launchers if not any(_CALL in each for each in functions[n].calls)]
@@ -270,8 +270,8 @@ def without_kernels(functions: Mapping[str, DeferredFunction], called: Iterable[
 def calls_one_of(path: Path, kernels: Collection[str]) -> bool:
     """Whether an object calls one of these kernels, which it lacks.
 
-    A launch names a kernel only for its address. A call, as of a kernel that was not inlined into
-    what runs its threads, would find a jump in its place.
+    A launch needs only a kernel's address. A call, for example of a kernel that was not inlined
+    into the function that runs its threads, would reach the jump.
     """
     relocations = _relocations(path) if kernels else ()
     return any(kind.endswith("PLT32") and name in kernels for _, kind, name in relocations)
@@ -291,13 +291,13 @@ def with_kernels(functions: Mapping[str, DeferredFunction]) -> dict[str, Deferre
 
 
 class Named(NamedTuple):
-    """What the text of a source and its headers says of names.
+    """Facts on names from the text of a source and its headers.
 
     Attributes:
-        kernels: those that may be kernels which are found at their launch. That is none where
-            kernels are launched by addresses, for then a name may be asked for where the kernel is.
-        named_alone: those of them that stand at a launch without the arguments of a template.
-        constants: those of variables of functions that are computed once, and do not change.
+        kernels: possible kernels that can be found at their launch. There are none if kernels are
+            launched by address, because then the code may take a kernel's address by its name.
+        named_alone: those of them that are launched without template arguments.
+        constants: static variables of functions that are computed once and do not change.
     """
 
     kernels: frozenset[str]
@@ -318,7 +318,7 @@ class Named(NamedTuple):
 
 
 def _calls(source: Path) -> dict[str, set[str]]:
-    """The functions of an object that each of its functions names that has a section of its own."""
+    """For each function with a section of its own, the object's functions that it refers to."""
     calls: dict[str, set[str]] = {}
     for section, _, name in _relocations(source):
         if function := _OWN_SECTION.match(section):
@@ -328,8 +328,8 @@ def _calls(source: Path) -> dict[str, set[str]]:
 
 
 def _relocations(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Of an object: in which section they are, of which kind, and which symbol they name."""
-    section = ""  # readelf cuts off a section's name that is long
+    """An object's relocations: the section, the kind and the symbol of each."""
+    section = ""  # of objdump, because readelf truncates long names
     for line in _output_of("objdump", "--reloc", "--wide", str(path)):
         words = line.split()
         if line.startswith("RELOCATION RECORDS FOR ["):
@@ -340,20 +340,20 @@ def _relocations(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _reached(name: str, calls: dict[str, set[str]], kernels: Collection[str]) -> list[str]:
-    """The functions that are called from one, and from those, and so on, up to kernels."""
+    """The functions that a function calls, directly or through others, up to kernels."""
     reached = [name]
-    for each in reached:  # which grows meanwhile
+    for each in reached:  # it grows during the loop
         if each == name or each not in kernels:
             reached += calls.get(each, set()).difference(reached)
     return sorted(reached[1:])
 
 
 def _alias(name: str) -> str:
-    """Gives a function a second name.
+    """A statement that gives a function a second name.
 
-    A compiler inlines what is called only once, and fuses its sums with the caller's products. So
-    that a part does not round otherwise than the whole, in which there are more callers, each
-    function that the whole has by itself is called from elsewhere, too.
+    A compiler inlines a function with one caller, and fuses its additions with the caller's
+    products. The whole build has more callers, and so may round otherwise. The second name makes
+    the compiler keep the function separate in a part, too, if the whole build does.
     """
     return f'extern "C" void {_alias_of(name)}() __attribute__((alias("{name}")));'
 
@@ -367,19 +367,19 @@ def _site_of(name: str) -> str:
 
 
 def without_aliases(statements: Iterable[str], output: str) -> tuple[str, ...]:
-    """Statements but for those of functions that an edit has taken out.
+    """The statements without those of functions that an edit has removed.
 
-    output: the compiler's, in which they are errors.
+    output: the compiler's, with errors for them.
     """
     gone = set(re.findall(r"_is_called\(\)\W+ aliased to undefined symbol \W(\w+)\W", output))
     return tuple(each for each in statements if each not in set(map(_alias, gone)))
 
 
 def symbols_of(path: Path) -> list[tuple[str, str]]:
-    """The kind and the name of each symbol in an object; none where it cannot be read.
+    """The kind and the name of each symbol in an object; empty if it cannot be read.
 
-    Constants of inline functions and templates are weak as variables are: they have the kind "R"
-    of all that lies in a section which is only read.
+    Constants of inline functions and templates are weak, like variables; if their section is
+    read-only, they get the kind "R".
     """
     return [
         ("R" if row[2] in "Vu" and row[6].startswith(_READ_ONLY) else row[2], row[0])
@@ -390,8 +390,8 @@ def symbols_of(path: Path) -> list[tuple[str, str]]:
 
 def _symbol_table(path: Path) -> list[list[str]]:
     """Name, value, kind, type, size, line and section of each symbol in an object."""
-    # Without an empty plugin GNU's nm opens those of each LLVM that is installed first, which takes
-    # twenty times as long as the rest; another nm may not know of plugins.
+    # The empty plugin keeps GNU's nm from first opening the plugins of each installed LLVM, which
+    # takes twenty times as long as the rest; another nm may not have the option.
     asked = ["-f", "sysv", str(path)]
     lines = _output_of("nm", "--plugin=", *asked) or _output_of("nm", *asked)
     rows = [[word.strip() for word in line.split("|")] for line in lines]
@@ -410,9 +410,9 @@ def demangled_names(names: list[str]) -> list[str]:
 
 
 def _instantiation(declaration: str) -> str | None:
-    """The explicit instantiation of a function; None where that cannot be written.
+    """The explicit instantiation of a function; None if that cannot be written.
 
-    declaration: demangled; only a template's begins with the type of the result.
+    declaration: demangled; only a template's begins with its return type.
     """
     if _INTERNAL.search(declaration):
         return None
@@ -425,18 +425,18 @@ def _instantiation(declaration: str) -> str | None:
 
 
 def table(names: Iterable[str]) -> str:
-    """A C++ source with the table HELD of these symbols."""
+    """A C++ source with the table HELD of these symbols' addresses."""
     lines = [*_global(HELD), *(f".quad {name}" for name in names)]
     return _assembly('.section .data.rel,"aw"', ".balign 8", *lines, ".text")
 
 
 def jumps(names: Iterable[str]) -> str:
-    """A C++ source with functions of these symbols that jump to where SLOTS says.
+    """A C++ source with functions of these symbols that jump to their addresses in SLOTS.
 
-    At first that is a call of FIND with the symbol's number and the address of the registers that
-    hold the first six arguments: then to the address that it returns. For a launch of a kernel that
-    has such a function in its place, `jitload_found` gives what is to be jumped to; FIND says by
-    the first register that it is to be called with that instead, and throws.
+    At first that is code which calls FIND with the symbol's number and the address of the saved
+    registers of the first six arguments, and then jumps to the result. For the launch of a kernel
+    with such a function in its place, `jitload_found` returns the target. On an error FIND sets the
+    first register to a message, and returns a function that throws it.
     """
     names = list(names)
     data = [f".quad .Lfirst_{number}" for number in range(len(names))]
@@ -460,9 +460,9 @@ def jumps(names: Iterable[str]) -> str:
             *(*_global(SLOTS), *_hidden("jitload_own_slots"), *data),
             ".text",
             *(".balign 16", *_hidden("jitload_jumps"), *code, *_hidden("jitload_jumps_end")),
-            ".Lfind:",  # the number is on the stack, and before it where the launcher returns to
+            ".Lfind:",  # the stack has the number, and then the launcher's return address
             *(f"pushq %{register}" for register in reversed(_WHOLE)),
-            "subq $136, %rsp",  # 8 more than they take: the stack is to be a multiple of 16
+            "subq $136, %rsp",  # 8 more than they take: it must stay a multiple of 16
             *(f"movups %xmm{n}, {16 * n}(%rsp)" for n in range(8)),
             f"movq {136 + 8 * len(_WHOLE)}(%rsp), %rdi",
             "leaq 136(%rsp), %rsi",
@@ -497,7 +497,7 @@ const void* jitload_found(const void* function) {
     )
 
 
-_WHOLE = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "rax")  # of arguments that are whole numbers
+_WHOLE = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "rax")  # registers of integer arguments
 
 
 def _global(name: str) -> tuple[str, ...]:

@@ -1,17 +1,17 @@
-"""The simulator's headers, and PyTorch's, parsed once: what g++ reads in their place.
+"""Precompiled headers of the simulator and of PyTorch, which g++ reads in place of the headers.
 
-They and the standard headers that they include are 25,000 lines, which take longer to parse than a
-small kernel to compile. g++ writes what it knows after a header to a file of 22 MB, and a later run
-with the same flags begins with that. It is made once for each compiler and set of flags, and lies
-in a folder that is looked into before those with headers; where it does not fit, g++ goes on to
-the header itself.
+The simulator's headers and the standard headers that they include have 25,000 lines, which take
+longer to parse than a small kernel to compile. g++ writes its state after a header to a file of
+22 MB, and a later run with the same flags starts from that. The file is made once for each compiler
+and set of flags. Its folder is searched before those with headers; if the file does not fit, g++
+reads the header itself.
 
-It is for what is compiled again and again: parts of a kernel, and kernels without a binding. And
-for a .cu or .cpp that begins with PyTorch's headers: these take a file of up to 600 MB and half a
-minute, so they are parsed in the background, after the first build that reads them.
+It is used for what is compiled often: parts of a kernel, and kernels without a binding. It is also
+used for a .cu or .cpp that begins with PyTorch's headers. That file takes up to 600 MB and half a
+minute, so it is made in the background, after the first build that reads the headers.
 
-For a GPU they are those of PyTorch's stable ABI, half of what a binding takes to compile: 70 MB,
-which set-up makes in two seconds, and else the background after the first binding.
+For a GPU it has the headers of PyTorch's stable ABI, half of a binding's compile time: 70 MB, made
+in two seconds by set-up, or in the background after the first binding.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from toolchain.command_line import for_ninja
 from toolchain.notes import digest_of, discard, publish_folder, read_note, write_note
 
 HEADER = "simulator/nvcc.h"  # the first that a .cu includes
-# Or one of these, where PyTorch's come next; the first of each pair in a .cu, the other in a .cpp.
+# Or one of these if PyTorch's come next; the first of each pair in a .cu, the second in a .cpp.
 WITH_TORCH = "simulator/with_torch.h", "simulator/torch.h"
 WITH_TYPES = "simulator/with_torch_types.h", "simulator/torch_types.h"
-STABLE = "stable_torch.h"  # what bindings for a GPU begin with
-FOR_SET_UP = Path(__file__).with_name("stable_torch.cpp")  # a source whose build parses that
-LEAST_FREE = 5e9  # bytes, else nothing of PyTorch's is written
+STABLE = "stable_torch.h"  # for bindings for a GPU
+FOR_SET_UP = Path(__file__).with_name("stable_torch.cpp")  # building this source makes it
+LEAST_FREE = 5e9  # bytes of free disk, below which PyTorch's headers are not precompiled
 
 _NOTE = "made.json"
-# What may put something else before the header, or in the place of those that it includes.
+# Flags that may put something before the header, or replace headers that it includes.
 _OTHERWISE = re.compile(r"-(include|imacros|iquote|idirafter|nostdinc|-?sysroot|specs|[IDU]$)")
 _PATHS = ("CPATH", "CPLUS_INCLUDE_PATH")
-# What differs between builds: their names, where their headers lie, and the user's macros that
-# headers may ask for. Whether one of those means anything to the header, g++ looks itself.
+# Flags that differ between builds: names, header folders, and macros of the user that headers may
+# test. g++ itself checks whether a macro affects the header.
 _OF_ONE_BUILD = re.compile(r"-I|-D(?!SIMULATOR_|PLAYGROUND_|THRUST_|CCCL_|TORCH_API_|_GLIBCXX_)|-U")
 _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(rf"-I(\S+) -fpch-deps (?:-include {STABLE} )?")
@@ -61,18 +61,18 @@ _BEGINNINGS = {
     "torch/types.h": WITH_TYPES,
     "ATen/ATen.h": WITH_TYPES,
 }
-# The latter is g++'s, and not for a GPU's bindings.
+# The second one is for g++, and not in bindings for a GPU.
 _MEANS_NOTHING = re.compile(r"#[ \t]*(?:pragma[ \t]+once|undef[ \t]+__F16C__)\b")
 _GUARD = re.compile(r"\A\s*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*\n")
 
 
 class Parsed(NamedTuple):
-    """Parsed headers that a build can use.
+    """Precompiled headers that a build can use.
 
     Attributes:
-        header: the one that includes them, as sources do.
-        place: where they lie, or will.
-        command: what g++ is called with, but for the files.
+        header: the header that includes them, and that sources include.
+        place: the folder where they are, or will be.
+        command: the g++ command without the files.
     """
 
     header: str
@@ -86,15 +86,15 @@ class Parsed(NamedTuple):
 
     @property
     def flags(self) -> str:
-        """By which g++ finds them. Bindings for a GPU do not name their header."""
+        """The flags with which g++ finds them. Bindings for a GPU do not include their header."""
         named = f"-include {STABLE} " if self.header == STABLE else ""
         return f"-I{for_ninja(str(self.place))} -fpch-deps {named}"
 
     @classmethod
     def each(cls, text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
-        """Those for a file for ninja; none where there can be none.
+        """The precompiled headers for a ninja file; empty if none can be used.
 
-        folders: as of `added_to`.
+        folders: as in `added_to`.
         """
         recipe = code.recipe
         wanted = not sources.folders_in(recipe.flags, "-isystem")
@@ -131,14 +131,14 @@ class Parsed(NamedTuple):
 
 
 def first(code: Code, path: Path) -> str | None:
-    """What a source of the user's includes before its first line."""
+    """The header to include before the first line of a user's source."""
     return come_first(code, path) or (HEADER if path.suffix == ".cu" else None)
 
 
 def come_first(code: Code, path: Path) -> str | None:
-    """The header for a source that includes PyTorch's headers before it says anything else.
+    """The header for a source that begins with including PyTorch's headers.
 
-    Other headers of the system may stand before them: their order makes no difference.
+    Other system headers may come before them: the order makes no difference.
     """
     pair = _beginning(code, path)
     return pair[path.suffix != ".cu"] if pair else None
@@ -149,8 +149,7 @@ def _beginning(code: Code, path: Path) -> tuple[str, str] | None:
 
 
 def _begins_with_stable_torch(code: Code) -> bool:
-    """Whether each source for the host includes the stable ABI's headers before it says anything
-    else."""
+    """Whether each source for the host begins with including the stable ABI's headers."""
     compiled = [path for path in code.recipe.sources if path.suffix != ".cu"]
     return (
         bool(compiled)
@@ -163,7 +162,7 @@ def _begins_with_stable_torch(code: Code) -> bool:
 
 
 def _begins(code: Code, path: Path) -> Iterator[str]:
-    """The headers of the system that a source includes before it says anything else."""
+    """The system headers that a source begins with."""
     text = without_comments(code.text(path)).removeprefix("\ufeff")
     for line in map(str.strip, _GUARD.sub("", text).splitlines()):
         if not line or _MEANS_NOTHING.match(line):
@@ -179,11 +178,11 @@ def _begins(code: Code, path: Path) -> Iterator[str]:
 
 
 def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
-    """A file for ninja whose C++ compiler finds the headers parsed, where that can be.
+    """The ninja file with flags for precompiled headers, if these can be used.
 
     Args:
-        folders: where they may be kept; what is made is kept in the first.
-        work: where they are made before they appear there.
+        folders: where they may be; new ones are kept in the first.
+        work: the folder in which they are made.
     """
     for parsed in Parsed.each(text, code, folders):
         place = parsed.place
@@ -196,13 +195,13 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
         if unusable or any(_is_before(note, folder) for folder in code.recipe.include):
             continue
         with contextlib.suppress(OSError):
-            os.utime(place / _NOTE)  # what is not used for long, `prune` removes
+            os.utime(place / _NOTE)  # `prune` removes what was not used for long
         text = text.replace("\ncflags = ", f"\ncflags = {parsed.flags}", 1)
     return text
 
 
 def missing(text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
-    """PyTorch's headers, where this build would have used them if they had been parsed."""
+    """Missing precompiled headers of PyTorch that this build would have used."""
     if torch_headers.ALL in text:
         return []
     text = _FLAGS.sub("", text)
@@ -211,14 +210,14 @@ def missing(text: str, code: Code, folders: Sequence[Path]) -> list[Parsed]:
 
 
 def make_aside(parsed: Parsed, work: Path, lifeline: int) -> None:
-    """Parse them on what others leave of the processor, until `lifeline` ends; with enough disk."""
+    """Precompile headers at idle priority until `lifeline` ends, if the disk has enough space."""
     if shutil.disk_usage(work).free >= LEAST_FREE and not _is_whole(parsed.place):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             _make(parsed, work / "precompiled", lifeline)
 
 
 def without(text: str, output: str) -> tuple[str, list[Path]] | None:
-    """The file for ninja without the parsed headers, and where they are, if they may be at fault.
+    """The ninja file without precompiled headers, and their folders, if they may have failed.
 
     output: the compiler's.
     """
@@ -229,12 +228,12 @@ def without(text: str, output: str) -> tuple[str, list[Path]] | None:
 
 
 def with_all_of_torch(text: str) -> str:
-    """The file for ninja with PyTorch's headers whole, which are not parsed."""
+    """The ninja file with all of PyTorch's headers, which are not precompiled."""
     return _FLAGS.sub("", text).replace("\ncflags = ", f"\ncflags = {torch_headers.ALL} ", 1)
 
 
 def refuse(place: Path) -> None:
-    """Never use those again that are there."""
+    """Never use these precompiled headers again."""
     for parsed in place.rglob("*.gch"):
         discard(parsed)
     with contextlib.suppress(OSError):
@@ -242,17 +241,17 @@ def refuse(place: Path) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Those of a command in a file for ninja."""
+    """The words of a command in a ninja file."""
     return shlex.split(re.sub(r"\$(.)", r"\1", text))
 
 
 def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
-    """Let the folder `wanted.place` appear with the parsed headers, at once."""
+    """Make the precompiled headers, and move them to `wanted.place` atomically."""
     _, place, command = wanted
     source = wanted.source
     parsed = work / f"{wanted.header}.gch"
     parsed.parent.mkdir(parents=True)
-    # -MMD has it remember what it has read for the depfiles to come, -H has it say all of that.
+    # -MMD stores the headers that were read, for later depfiles; -H prints all of them.
     more = ["-MMD", "-MF", os.devnull, "-H", str(source), "-o", str(parsed)]
     run = subprocess.run(
         [*(() if lifeline is None else idle.COMMAND), *command, *more],
@@ -274,7 +273,7 @@ def _make(wanted: Parsed, work: Path, lifeline: int | None = None) -> None:
 
 
 def _names(read: Iterable[str], command: list[str]) -> set[str]:
-    """How the names begin by which the headers may be included."""
+    """The beginnings of the names with which the headers may be included."""
     given = [folder for flag, folder in pairwise(command) if flag == "-isystem"]
     folders = [str(simulator.INCLUDE), *given, *map(str, machine.compilers_headers(*command))]
     return {
@@ -286,13 +285,13 @@ def _names(read: Iterable[str], command: list[str]) -> set[str]:
 
 
 def _state(path: str) -> list[int]:
-    """What tells that a file is still the same one."""
-    status = os.stat(path)  # noqa: PTH116 - of some hundreds, for each build
+    """What tells whether a file has changed."""
+    status = os.stat(path)  # noqa: PTH116 - hundreds for each build
     return [status.st_size, status.st_mtime_ns]
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether the parsed headers are there, and are those of today; or whether they are refused."""
+    """Whether the precompiled headers are there and current, or are refused."""
     note = read_note(place / _NOTE)
     with contextlib.suppress(OSError):
         if note and all(_state(path) == was for path, *was in note["read"]):
@@ -303,13 +302,13 @@ def _is_whole(place: Path) -> bool:
 
 
 def _is_before(note: dict[str, Any], folder: Path) -> bool:
-    """Whether a folder of the user's has something under a name that the headers include."""
+    """Whether a user's folder has something with a name that the headers include."""
     return any(os.path.lexists(f"{folder}{os.sep}{name}") for name in note["names"])
 
 
 @cache
 def _digest(path: str, changed: int) -> str:
-    """Of a file with parsed headers; once in a process, as long as it stays."""
+    """The digest of a file of precompiled headers, once per process unless it changes."""
     return _content(Path(path))
 
 

@@ -1,4 +1,4 @@
-"""What the preprocessor leaves of a source and its headers: macros expanded, branches taken."""
+"""Preprocesses a source and its headers: expands macros and takes branches."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ _DECIDES = re.compile(r"^[ \t]*#[ \t]*(?:define|if|ifdef|ifndef)\b", re.MULTILIN
 _INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">].*$')
 _INCLUDE_BY_MACRO = re.compile(r"^[ \t]*#[ \t]*include[ \t]+(\w.*)$")
 _ONCE_LINE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
-# An #error may look at what a system header defines; and here lines have their own numbers.
+# An #error may depend on a system header's macros; and lines are numbered otherwise here.
 _LEFT_OUT_LINE = re.compile(r"^[ \t]*#[ \t]*(?:error|line|\d+)\b")
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"')
-_DEEPEST = 50  # of headers in headers: one that includes itself ends here
-_INCLUDES = "JITLOAD_INCLUDES_"  # what a line becomes that includes what a macro names
+_DEEPEST = 50  # nested includes: a header that includes itself stops here
+_INCLUDES = "JITLOAD_INCLUDES_"  # replaces an #include whose header a macro names
 _NAMED_BY_MACRO = re.compile(rf'^{_INCLUDES}(\d+)\s*(["<])([^">\n]+)[">]', re.MULTILINE)
 
 
-# Macros in the conditions of #if that are here as they are when the source is compiled.
+# Macros in #if conditions that have the same values here as when the source is compiled.
 _KNOWN = {"__CUDA_ARCH__", "__CUDACC__", "__NVCC__", "__cplusplus", "PLAYGROUND_CUDA", "defined"}
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """The code of one source and of what belongs to it, in the order in which it is compiled.
+    """The code of one source and its own headers, in the order in which it is compiled.
 
     It has no directives and no comments.
 
-    places: of each line the file and the line that it is from.
+    places: the file and the line that each line comes from.
     """
 
     text: str
     places: tuple[tuple[Path, int], ...]
 
     def of(self, path: Path) -> str:
-        """The lines from this file alone."""
+        """Only the lines from this file."""
         lines = zip(self.text.split("\n"), self.places, strict=False)
         return "\n".join(line for line, (file, _) in lines if file == path)
 
 
 def preprocessed(code: Code, path: Path) -> tuple[Unit, ...]:
-    """The code of a source with that of the files that it, and they, include with quotes.
+    """The code of a source and of the files that it and they include with quotes.
 
-    Those are the user's own: a library's headers are included with angle brackets. Macros that the
-    source or any header of the user's defines are expanded. System headers are read only where a
-    condition may depend on them, so that it takes some 10 ms else. Where they cannot be read, there
-    are two codes: that where their macros are not defined, and that where they are large numbers.
-    Where the preprocessor gives up, it is the text as it stands.
+    Those are the user's own; libraries' headers are included with angle brackets. Macros that the
+    source or a user's header defines are expanded. System headers are read only if a condition may
+    depend on them; otherwise this takes about 10 ms. If they cannot be read, there are two units:
+    one with their macros undefined, and one with these as large numbers. If the preprocessor fails,
+    the unit is the unchanged text.
     """
-    named: dict[tuple[Path, int], tuple[str, str]] = {}  # by the macros of #include, at their lines
+    named: dict[tuple[Path, int], tuple[str, str]] = {}  # by the line of an #include with a macro
     while True:
         flat = _Flat(code, path, named)
         texts = flat.expanded()
@@ -76,16 +76,16 @@ def preprocessed(code: Code, path: Path) -> tuple[Unit, ...]:
 
 
 class _Flat:
-    """A source with the user's headers in the places where they are included.
+    """A source with the user's headers copied to where they are included.
 
     #line directives number the files as they are included.
     """
 
     def __init__(self, code: Code, path: Path, named: dict[tuple[Path, int], tuple[str, str]]):
         self.code, self.path, self.named = code, path, named
-        self.by_macro: list[tuple[Path, int]] = []  # the lines that include what a macro names
-        self._owners: list[Path | None] = []  # by their numbers; None: not one of the user's own
-        self._of_library: set[Path] = set()  # which stand in the text already
+        self.by_macro: list[tuple[Path, int]] = []  # the lines that include with a macro
+        self._owners: list[Path | None] = []  # by number; None: not a user's own file
+        self._of_library: set[Path] = set()  # those that are in the text already
         self._lines: list[str] = []
         for name in values_of(code.callers_flags, "-include"):
             if header := code.header(path, '"', name):
@@ -112,7 +112,7 @@ class _Flat:
                 self._lines.append(f"{_INCLUDES}{len(self.by_macro)} {by_macro[1]}")
                 self.by_macro.append(place)
                 continue
-            elif _ONCE_LINE.match(line):  # which would mean nothing in a text
+            elif _ONCE_LINE.match(line):  # #pragma once has no meaning in this text
                 guard = f"JITLOAD_ONCE_{list(self.code.files).index(path)}"
                 self._lines += [f"#ifndef {guard}", f"#define {guard}"]
                 once += 1
@@ -126,12 +126,12 @@ class _Flat:
         header = self.code.header(path, quote, name)
         if header is None or len(above) > _DEEPEST or header in self._of_library:
             return
-        if header in self.code.of_library:  # they guard themselves, and include each other
+        if header in self.code.of_library:  # they have guards, and include each other
             self._of_library.add(header)
         self._add(header, quote, above)
 
     def expanded(self) -> list[str]:
-        """What the preprocessor makes of it, in each way that it may be compiled."""
+        """The preprocessed text, for each way in which it may be compiled."""
         recipe, (command, flags) = self.code.recipe, machine.cxx_command()
         if not (_DECIDES.search(self.text) or self.by_macro):
             return [self.text]
@@ -149,14 +149,14 @@ class _Flat:
         large = [f"-D{name}=999999" for name in unknown]
         ways = [[], large] if unknown else [[]]
         outputs = [_output_of([*preprocess, *way, "-"], self.text) for way in ways]
-        if len(set(outputs)) > 1:  # so that it is worth the time to look into their headers
+        if len(set(outputs)) > 1:  # then it is worth the time to read their headers
             known = self._defined_by_headers(preprocess, unknown)
             if known is not None:
                 outputs = [_output_of([*preprocess, *known, "-"], self.text)]
         return [self.text if output is None else output for output in outputs]
 
     def _defined_by_headers(self, preprocess: list[str], names: list[str]) -> list[str] | None:
-        """Which of these macros the system's headers define, as flags; None if that is not seen."""
+        """Flags for those of these macros that system headers define; None if this is unknown."""
         includes = [pair for path in self.code.files for pair in included(self.code.text(path))]
         headers = [
             f"#include <{name}>"
@@ -174,7 +174,7 @@ class _Flat:
         return [f"-D{name}={values[name]}" for name in names if name in values]
 
     def unit(self, text: str) -> Unit:
-        """The user's own lines of a text that `expanded` gave."""
+        """The user's own lines of a text that `expanded` returned."""
         lines, places = [], []
         path, number = None, 0
         for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""PTX, compiled once more from the sources that a build keeps, with the build's own flags."""
+"""PTX, compiled again from the sources that a build keeps, with the build's flags."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LOC = re.compile(
 def ptx(build: Path, log: str, kept: tuple[tuple[str, str], ...]) -> tuple[Function, ...]:
     """Every function of a build in PTX, for each of its architectures.
 
-    build: its folder. log: what its compilers printed. kept: its sources, then its headers, each
-        by name with its file in the folder sources/.
+    build: its folder. log: its compilers' output. kept: its sources, then its headers, as pairs of
+        a name and the file in the folder sources/.
 
     Raises:
         MissingTool: there is no nvcc.
@@ -55,7 +55,7 @@ def _placed(tree: Path, path: Path) -> Path:
 
 
 def _compiled(words: list[str], source: Path, architecture: str, tree: Path) -> str:
-    """What nvcc makes of a source, restored below `tree`, with the flags of a recorded command."""
+    """nvcc's PTX of a source, restored below `tree`, with the flags of a recorded command."""
     nvcc = words[0]
     if not Path(nvcc).is_file():
         raise MissingTool(f"{nvcc} is gone, with which this was built: build it anew")
@@ -70,7 +70,7 @@ def _compiled(words: list[str], source: Path, architecture: str, tree: Path) -> 
 
 
 def _flags(words: list[str]) -> Iterator[str]:
-    """Those that say how to compile, and not what, where to and for which GPU."""
+    """The flags that say how to compile, without files and architectures."""
     rest = iter(words)
     for word in rest:
         if word in ("-c", "-o", "-gencode", "-MF"):
@@ -80,14 +80,14 @@ def _flags(words: list[str]) -> Iterator[str]:
 
 
 def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
-    """A PTX file, by symbol and architecture."""
+    """The instructions of a PTX file, by symbol and architecture."""
     files = dict(_FILE.findall(text))
     target = _TARGET.search(text)
     architecture = f"compute_{target[1]}" if target else ""
     by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     code: list[Instruction] | None = None
     symbol = ""
-    outer: dict[tuple[str, ...], tuple[Place, ...]] = {}  # of each place, where it was inlined
+    outer: dict[tuple[str, ...], tuple[Place, ...]] = {}  # for each place, where it was inlined
     places: tuple[Place, ...] = ()
     for line in _statements(text.splitlines()):
         if match := _BEGIN.match(line):
@@ -114,7 +114,7 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _place(files: Mapping[str, str], file: str, line: str) -> tuple[Place, ...]:
-    """Line 0 is none of the source's."""
+    """A place, if the line is in the source: line 0 is not."""
     return (Place(files.get(file, ""), int(line)),) if line != "0" else ()
 
 

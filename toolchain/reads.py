@@ -1,9 +1,9 @@
-"""Which pointers a function only reads through, though its declaration does not say const.
+"""Which pointers a function only reads through, although its declaration does not say const.
 
     __global__ void twice(float* x, float* y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }
 
-writes to y alone, and autograd has to hear of that write and of no other. What is not seen to be
-read only counts as written.
+writes only to y, and autograd has to know of this write and no other. A pointer that is not known
+to be read only counts as written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CALLEE = re.compile(r"(\w+)\s*(?:<[^;{}()]*>\s*)?(?:<<<[^;{}]*>>>\s*)?$")
 
 
 def only_read(texts: Iterable[str], function: str, parameters: list[str]) -> list[int]:
-    """The positions of the pointers that `function` only reads through in each of the texts that
-    define it, but for those that are declared const."""
+    """The positions of the pointers not declared const that `function` only reads through in all
+    texts that define it."""
     pointers = [i for i, text in enumerate(parameters) if "*" in text or "[" in text]
     codes = [code for code in map(_Code, texts) if code.definitions(function)]
     for code in codes:
@@ -72,7 +72,7 @@ class _Code:
         """Whether a function of this text only reads through a pointer, the argument at `position`;
         above: the functions that call it, with their arguments."""
         if (function, position) in above:
-            return True  # decided by what calls it
+            return True  # recursive: its callers decide
         above = (*above, (function, position))
         definitions = self.definitions(function)
         return bool(definitions) and all(
@@ -92,7 +92,7 @@ class _Code:
         return all(self._is_read(body, *place.span(), above) for place in places)
 
     def _is_read(self, body: str, start: int, end: int, above: tuple) -> bool:
-        """Whether a pointer that is named there is read through, or not used at all."""
+        """Whether the pointer named at this place is only read through, or not used."""
         before = body[:start].rstrip()
         statement = before[max(map(before.rfind, ";{}")) + 1 :]
         if before.endswith((".", "->")) or _TO_CONST.search(before):
@@ -125,7 +125,7 @@ class _Code:
 
 
 def _call_around(body: str, place: int) -> tuple[str, int]:
-    """The function in whose arguments a place of a body is, and in which; "" for none."""
+    """The function with an argument at this place, and which argument it is; "" for none."""
     depth = commas = 0
     for i in range(place - 1, -1, -1):
         char = body[i]
@@ -144,7 +144,7 @@ def _call_around(body: str, place: int) -> tuple[str, int]:
 
 
 def _bracket_end(text: str) -> int:
-    """Where the first [ of a text has been closed."""
+    """The position after the ] that closes the first [ of a text."""
     depth = 0
     for i, char in enumerate(text):
         depth += {"[": 1, "]": -1}.get(char, 0)

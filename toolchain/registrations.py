@@ -1,11 +1,11 @@
-"""What sources register with PyTorch under fixed names, and the names that a build gives it.
+"""Registrations with PyTorch under fixed names in sources, and a build's names for them.
 
     TORCH_LIBRARY(my_ops, m) {                 TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     TORCH_LIBRARY_IMPL(my_ops, CPU, m) {       TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CPU, m) {
     PYBIND11_MODULE(my_module, m) {            PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
-A name can be registered once in a process, and the next build of the same sources registers it
-again. So a build has a name of its own, and `jitloader.aliases` leads from the fixed name to it.
+A name can be registered only once in a process, but the next build of the same sources registers it
+again. So a build has a name of its own, and `jitloader.aliases` maps the fixed name to it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from toolchain.sources import values_of, without_directives
 if TYPE_CHECKING:
     from toolchain.code import Code
 
-# An edit: from, to, what to put there.
+# An edit: start, end, replacement.
 Edit = tuple[int, int, str]
 
-UNIQUE = "TORCH_EXTENSION_NAME"  # what torch.utils.cpp_extension defines as the build's name
+UNIQUE = "TORCH_EXTENSION_NAME"  # torch.utils.cpp_extension defines it as the build's name
 
 _MACROS = ("TORCH_LIBRARY", "PYBIND11_MODULE")
 _REGISTRATION = re.compile(
@@ -42,7 +42,7 @@ _IMPL = re.compile(
 )
 _QUALIFIED = re.compile(r'"(?P<name>[A-Za-z_]\w*)::(?P<op>\w+(?:\.\w+)?)(?P<end>["(])')
 
-# Namespaces of PyTorch's own, in which a name of an operator is taken or means something.
+# PyTorch's own namespaces, in which an operator's name is taken or has a meaning.
 _PYTORCHS = {"_", "aten", "c10d", "inductor", "prim", "prims", "profiler", "quantized"}
 
 
@@ -51,11 +51,11 @@ class Registration:
     """One of PyTorch's macros with a name in it.
 
     Attributes:
-        name: as it is written; a macro's where that is what stands there.
+        name: as written; it may be the name of a macro.
         key: the dispatch key of an implementation, else "".
-        start, end: of the macro's call, in the text of `path`.
-        name_start: where the name stands.
-        ops: what the block behind it defines, or implements.
+        start, end: those of the macro's call in the text of `path`.
+        name_start: where the name begins.
+        ops: the operators that its block defines or implements.
     """
 
     path: Path
@@ -82,7 +82,7 @@ class Registration:
 
 
 class Registrations:
-    """Those of all files that belong to the sources of one load.
+    """The registrations in all files of one load's sources.
 
     Attributes:
         aliases: the fixed names, and the operators that are defined under each.
@@ -93,14 +93,14 @@ class Registrations:
         self.all: list[Registration] = []
         for path in code.own:
             text = code.text(path)
-            if path not in code.recipe.sources:  # a macro of a header's binds where it is used
+            if path not in code.recipe.sources:  # a header's macro binds where it is used
                 text = without_directives(text)
             if any(macro in text for macro in _MACROS):
                 self.all += self._compiled(path, _found(path, text))
         self._refuse()
 
     def _compiled(self, path: Path, every: Iterator[Registration]) -> Iterator[Registration]:
-        """Those outside of what the preprocessor drops for a CPU."""
+        """The registrations that remain after preprocessing for the CPU."""
         text = self.code.text(path)
         if self.code.recipe.target != "cpu" or "PLAYGROUND_CUDA" not in text:
             return every
@@ -109,7 +109,7 @@ class Registrations:
 
     @cached_property
     def fixed(self) -> list[Registration]:
-        """What has to be renamed."""
+        """The registrations that have to be renamed."""
         names = {r.name for r in self.all if r.defines and r.name != UNIQUE}
         return [
             r
@@ -129,9 +129,9 @@ class Registrations:
 
     @cached_property
     def set_aside(self) -> list[str]:
-        """The operators whose implementation for the CPU gives way, on the CPU, to that for CUDA.
+        """The operators whose CUDA implementation runs on the CPU in place of that for the CPU.
 
-        Who loads a kernel wants to see it run.
+        Loading a kernel should run the kernel.
         """
         if self.code.recipe.target != "cpu":
             return []
@@ -164,7 +164,7 @@ class Registrations:
             if registration.path == path:
                 start = registration.name_start
                 result.append((start, start + len(registration.name), UNIQUE))
-                if registration in whole[1:]:  # a name is defined once, the others add to it
+                if registration in whole[1:]:  # the first defines the name, the others extend it
                     end = registration.start + len(registration.macro)
                     result.append((end, end, "_FRAGMENT"))
         if self.aliases and path in self.code.own:
@@ -182,7 +182,7 @@ class Registrations:
         return result
 
     def _qualified(self, text: str) -> Iterator[Edit]:
-        """Names of operators with their namespace, "my_ops::add", and schemas with it."""
+        """Edits of names and schemas with a namespace, such as "my_ops::add"."""
         plain, code = blank(text), without_comments(text)
         for match in _QUALIFIED.finditer(code):
             if match["name"] not in self.aliases or plain[match.start()] == code[match.start()]:
@@ -195,7 +195,7 @@ class Registrations:
                 yield match.start(), end, f'C10_STRINGIZE({UNIQUE}) "::'
 
     def _value(self, name: str) -> str:
-        """What a macro is defined as, where a name is one."""
+        """The definition of a name that is a macro; else the name."""
         for flag in values_of(self.code.callers_flags, "-D"):
             if flag.partition("=")[0] == name:
                 return flag.partition("=")[2]
@@ -206,10 +206,10 @@ class Registrations:
         return name
 
     def _refuse(self) -> None:
-        """What cannot be renamed.
+        """Refuse what cannot be renamed.
 
         Raises:
-            CompileError: with the place, and what to do.
+            CompileError: it has the place, and what to do.
         """
         seen: dict[str, str] = {}
         for registration in self.all:
@@ -264,7 +264,7 @@ def _found(path: Path, text: str) -> Iterator[Registration]:
     plain, code = blank(text), without_comments(text)
     for match in _REGISTRATION.finditer(plain):
         if match["name"] in _parameters_of_macro(text, plain, match.start()):
-            continue  # it is named where the macro is used
+            continue  # the macro's use gives the name
         is_implementation = match["macro"].endswith("_IMPL")
         if is_implementation != bool(match["key"]):
             continue
@@ -284,7 +284,7 @@ def _found(path: Path, text: str) -> Iterator[Registration]:
 
 
 def _parameters_of_macro(text: str, plain: str, position: int) -> set[str]:
-    """Of the macro in whose definition a position stands; none where it stands in no such."""
+    """The parameters of the macro whose definition contains a position; empty without one."""
     line = plain.rfind("\n", 0, position)
     while line > 0 and text[:line].endswith(("\\", "\\\r")):
         line = plain.rfind("\n", 0, line)
@@ -293,6 +293,6 @@ def _parameters_of_macro(text: str, plain: str, position: int) -> set[str]:
 
 
 def _block(plain: str, end: int) -> tuple[int, int]:
-    """The braces that follow; nothing where none do."""
+    """The block in braces that follows; empty if there is none."""
     brace = re.compile(r"\s*\{").match(plain, end)
     return (brace.end(), closing(plain, brace.end() - 1) or len(plain)) if brace else (end, end)

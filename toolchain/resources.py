@@ -1,4 +1,4 @@
-"""What each kernel of a build takes of a multiprocessor, from ptxas' output in its log."""
+"""The multiprocessor's resources that each kernel uses, from ptxas' output in a build's log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolchain.errors import demangled
 from toolchain.tables import html_table, text_table
 
-# Of a multiprocessor, by architecture: threads, blocks, bytes of shared memory. (CUDA programming
+# A multiprocessor's threads, blocks, bytes of shared memory, by architecture. (CUDA programming
 # guide, "Technical specifications per compute capability".) All have 65536 registers.
 LIMITS = {
     "sm_80": (2048, 32, 164 << 10),
@@ -23,8 +23,8 @@ LIMITS = {
 }
 REGISTERS = 65536
 WARP = 32
-REGISTERS_AT_ONCE = 256  # registers are given to a warp in portions of so many
-SHARED_OF_A_BLOCK = 1024  # bytes that the system takes of each block's
+REGISTERS_AT_ONCE = 256  # the unit in which a warp's registers are allocated
+SHARED_OF_A_BLOCK = 1024  # bytes that the system reserves for each block
 
 _ENTRY = re.compile(
     r"Compiling entry function '(?P<name>\w+)' for '(?P<architecture>\w+)'\n"
@@ -37,15 +37,15 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Use:
-    """What one kernel takes, compiled for one architecture.
+    """The resources of one kernel, compiled for one architecture.
 
     Attributes:
         kernel: its name, with template arguments.
         architecture: as in "sm_90".
-        registers: of a thread.
-        spilled: bytes of registers that a thread has to keep in memory, stores and loads together.
-        shared: bytes of static shared memory of a block; what a launch asks for comes on top.
-        stack: bytes of local memory of a thread, what is spilled included.
+        registers: per thread.
+        spilled: bytes of spills per thread, stores and loads together.
+        shared: bytes of static shared memory per block; a launch's dynamic ones are added.
+        stack: bytes of local memory per thread, spills included.
     """
 
     kernel: str
@@ -56,9 +56,9 @@ class Use:
     stack: int = 0
 
     def occupancy(self, threads: int, shared: int = 0) -> float | None:
-        """The part of a multiprocessor's threads that blocks of `threads` threads can fill.
+        """The occupancy with blocks of `threads` threads, from 0 to 1.
 
-        shared: bytes of dynamic shared memory of a block. None for an unknown architecture.
+        shared: bytes of dynamic shared memory per block. None for an unknown architecture.
         """
         if self.architecture.rstrip("af") not in LIMITS:
             return None
@@ -75,9 +75,9 @@ class Use:
 
 
 class Resources(list[Use]):
-    """What the kernels of a build take, shown as a table; `note` says why it is empty.
+    """The resources of a build's kernels, shown as a table; `note` says why it is empty.
 
-    threads: of the blocks whose occupancy the table shows.
+    threads: threads per block, for the occupancy in the table.
     """
 
     def __init__(self, uses: list[Use], threads: int, note: str = ""):
@@ -107,7 +107,7 @@ class Resources(list[Use]):
 
 
 def uses(log: str) -> list[Use]:
-    """What a build's log tells of its kernels, in the order of their names."""
+    """The resources of the kernels in a build's log, in the order of their names."""
     entries = list(_ENTRY.finditer(log))
     names = plain_names(list(dict.fromkeys(match["name"] for match in entries)))
     return sorted(
@@ -127,7 +127,7 @@ def uses(log: str) -> list[Use]:
 
 
 def plain_names(mangled: list[str]) -> dict[str, str]:
-    """Mangled names as C++ has them, without what the functions return and take."""
+    """Demangled names, without return types and parameters."""
     lines = demangled("\n".join(mangled)).splitlines()
     return {
         name: re.sub(r"\(.*", "", line.replace("(anonymous namespace)::", "")).removeprefix("void ")

@@ -1,4 +1,4 @@
-"""The machine code in a library, as NVIDIA's cuobjdump and nvdisasm show it."""
+"""The machine code in a library, from NVIDIA's cuobjdump and nvdisasm."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def machine_code(library: Path) -> tuple[Function, ...]:
 
 
 def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
-    """What nvdisasm printed, by symbol and architecture."""
+    """The instructions that nvdisasm printed, by symbol and architecture."""
     by_symbol: dict[tuple[str, str], list[Instruction]] = {}
     code: list[Instruction] = []
     architecture = symbol = ""
     places: tuple[Place, ...] = ()
-    is_whole = True  # the chain of places has come to the line that was not inlined
+    is_whole = True  # the chain of places has reached the line that was not inlined
     for line in text.splitlines():
         if match := _INSTRUCTION.match(line):
             code.append(Instruction(match[2], places, int(match[1], 16)))
@@ -64,7 +64,7 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _drop_filling(code: list[Instruction]) -> None:
-    """Take away what stands behind a function's end: a branch to itself, and NOPs."""
+    """Remove the padding after a function's end: a branch to itself, and NOPs."""
     while code and (code[-1].is_label or code[-1].text == "NOP"):
         code.pop()
     if len(code) > 2 and code[-2].is_label and code[-1].text == f"BRA `({code[-2].text})":

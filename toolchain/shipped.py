@@ -1,10 +1,10 @@
-"""A kernel's sources for a package of its own, which has no loader and no other part of ours.
+"""A kernel's sources for a package of its own, which contains no loader.
 
     cuda/layer_norm.cu, cuda/layer_norm.cpp, cuda/include/...     for nvcc: as they are
     cpu/layer_norm/layer_norm.cu.cpp, ...                         the same, rewritten for g++
-    simulator/runtime.cpp, include/..., executor/...              what those run on
+    simulator/runtime.cpp, include/..., executor/...              the runtime of those
 
-with exactly the headers that compilers read. `toolchain.shipped_bindings` says how they register.
+with exactly the headers that compilers read. `toolchain.shipped_bindings` changes registrations.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _OF_THIS_MACHINE = re.compile(r"-m(?:arch|cpu|tls-dialect)=|-g\d?$|-O")
 
 @dataclass(frozen=True)
 class ShippedTarget:
-    """What one compiler makes a library of.
+    """The input of one compiler for a library.
 
-    sources: paths of what is compiled; include: folders of headers, in order.
-    flags: for the compiler of .cpp files, and nvcc's for .cu files; link: for the linker.
+    sources: the paths of compiled files; include: folders of headers, in order.
+    flags: for the compiler of .cpp files; nvcc_flags: for .cu files; link: for the linker.
     """
 
     sources: list[str]
@@ -52,16 +52,16 @@ class ShippedTarget:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The sources of one kernel, and how they are compiled.
+    """The sources of one kernel, and how to compile them.
 
     files: texts by their paths in the package's folder of sources.
-    originals: the user's files that they were made of, by the same paths.
-    binding: "ops", "module" or "c"; exports: as of a build.
-    is_stable: whether the sources keep to PyTorch's stable ABI, so that the package fits later
-        releases and other Pythons.
-    namespace: of the operators, which both parts implement; "" for a module of pybind11's, of which
-        each part is one.
-    architectures: of GPUs, as TORCH_CUDA_ARCH_LIST has them.
+    originals: the user's files that they were made from, by the same paths.
+    binding: "ops", "module" or "c"; exports: as in a build.
+    is_stable: whether the sources use only PyTorch's stable ABI, so that the package works with
+        later releases and other Python versions.
+    namespace: of the operators, which both parts implement; "" for pybind11, where each part is a
+        module.
+    architectures: of GPUs, as in TORCH_CUDA_ARCH_LIST.
     """
 
     name: str
@@ -77,14 +77,14 @@ class Shipped:
 
 
 def shipped(cpu: Code, cuda: Code, namespace: str, for_hub: bool = False) -> Shipped:
-    """The sources of a kernel for both targets, as a package has them.
+    """The sources of a kernel for both targets, for a package.
 
-    namespace: of its operators, where the sources leave it to the build.
-    for_hub: as Hugging Face's kernel-builder compiles them, a part at a time, each of which defines
+    namespace: of its operators, if the sources leave it to the build.
+    for_hub: for Hugging Face's kernel-builder, which compiles one part at a time; each part defines
         its operators.
 
     Raises:
-        CompileError: the simulator does not run what stands there, or a header is missing.
+        CompileError: the simulator cannot run something in them, or a header is missing.
     """
     return _Shipping(cpu, cuda, namespace, for_hub).shipped()
 
@@ -120,17 +120,17 @@ class _Shipping:
             ],
         )
 
-    # ---- where files lie
+    # ---- the places of files
 
     @staticmethod
     def _users(code: Code) -> list[Path]:
-        """The user's files, tables of tuned constants left out: those are of single GPUs."""
+        """The user's files without tuning tables, which are for single GPUs."""
         kept = (p for p in code.files if not p.is_relative_to(SIMULATOR))
         return [p for p in kept if p.suffix not in (".json", ".toml")]
 
     @cached_property
     def _base(self) -> Path:
-        """The folder that becomes a part's folder."""
+        """The folder whose contents go into a part's folder."""
         recipe = self.codes["cpu"].recipe
         beside = {p.parent for p in recipe.sources}
         beside |= {
@@ -147,13 +147,13 @@ class _Shipping:
 
     @cached_property
     def _with_the_stem_of_a_cu(self) -> set[Path]:
-        """Sources that setuptools would give the object of a .cu: x.cpp beside x.cu."""
+        """Sources whose objects setuptools would give a .cu's name: x.cpp beside x.cu."""
         compiled = self.codes["cpu"].recipe.sources
         stems = {path.with_suffix("") for path in compiled if path.suffix == ".cu"}
         return {p for p in compiled if p.suffix != ".cu" and p.with_suffix("") in stems}
 
     def _place(self, path: Path) -> str:
-        """Of one of the user's files, in a part's folder."""
+        """The path of a user's file in a part's folder."""
         if path.is_relative_to(LIBRARY):
             return (Path("include") / path.relative_to(LIBRARY)).as_posix()
         if path.is_relative_to(self._base):
@@ -171,7 +171,7 @@ class _Shipping:
         )
 
     def _include(self, part: str, code: Code) -> list[str]:
-        """The folders in which a part's headers are looked for."""
+        """The header folders of a part."""
         include: dict[str, None] = {}
         for folder in code.recipe.include:
             inside = [path for path in self._users(code) if path.is_relative_to(folder)]
@@ -210,7 +210,7 @@ class _Shipping:
         )
 
     def _with_launchers(self, code: Code, path: Path, place: str) -> str:
-        """The source, or a file beside it that includes it and has launchers of its kernels."""
+        """The source, or a file beside it that includes it and has launchers for its kernels."""
         if not (launchers := code.launchers[path]):
             return place
         beside = f"{place.removesuffix('.cu')}_launchers.cu"
@@ -260,7 +260,7 @@ class _Shipping:
     def _simulators_files(
         self, compiled: list[str], include: list[str], flags: list[str]
     ) -> Iterator[str]:
-        """Add those of the simulator's files that the sources read; what of them is compiled, too.
+        """Add the simulator's files that the sources read, and those that are compiled.
 
         Raises:
             CompileError: the compiler does not find what they read.
@@ -299,7 +299,7 @@ class _Shipping:
 
     @staticmethod
     def _is_stable(code: Code) -> bool:
-        """Whether no file includes headers of PyTorch's that change from release to release."""
+        """Whether no file includes PyTorch headers outside of the stable ABI."""
         own = (path for path in code.files if not path.is_relative_to(SIMULATOR))
         return not any(
             _OF_ONE_RELEASE.match(name)
@@ -309,7 +309,7 @@ class _Shipping:
 
 
 def _callable(exports: dict) -> dict:
-    """Without the templates, which are compiled where they are asked for."""
+    """The exports without templates, whose instances are compiled when they are used."""
     return {name: it for name, it in exports.items() if not (it and "template" in it)}
 
 
@@ -320,7 +320,7 @@ def _symbol_of(name: str, export: dict) -> str:
 
 
 def _portable(flags: list[str], users: tuple[str, ...]) -> list[str]:
-    """Flags without those that are this machine's, or the loader's own."""
+    """Flags without those that are for this machine, or for the loader."""
     left_out = {"-x", "c++", "-ftabstop=1", "-gstatement-frontiers", "-Xptxas=-v"}
     return [
         flag
@@ -335,12 +335,12 @@ def _portable(flags: list[str], users: tuple[str, ...]) -> list[str]:
 
 
 def _of_every_cpu() -> list[str]:
-    """Of x86-64 those since 2013, whose products fused with sums round as they do on a GPU."""
+    """Flags for x86-64 CPUs since 2013, which have fused multiply-add and so round as GPUs do."""
     return ["-march=x86-64-v3"] if "-march=native" in simulator.compile_flags(False) else []
 
 
 def _read_by(work: Path, source: str, include: list[str], flags: list[str]) -> list[str]:
-    """What the compiler reads for a source."""
+    """The files that the compiler reads for a source."""
     import torch.utils.cpp_extension as cpp_extension  # late: it takes longer than a warm load
 
     command, own = machine.cxx_command()

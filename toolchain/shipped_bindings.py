@@ -1,4 +1,4 @@
-"""How a package registers a kernel's functions: one operator for both of its parts.
+"""How a package registers a kernel's functions: each operator is shared by both parts.
 
     STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         m.def("forward(Tensor x) -> Tensor");
@@ -7,10 +7,10 @@
         m.impl("forward", TORCH_BOX(&forward));
     }
 
-becomes, in the part for the CPU, a definition and an implementation for tensors on the CPU, and in
-the part for GPUs an implementation for those, of the operator that the other part defines. Where a
-definition has its function with it, m.def("f(Tensor x) -> Tensor", &f), the part for GPUs
-implements it by m.impl("f", ...).
+becomes, in the part for the CPU, a definition and an implementation for CPU tensors. In the part
+for GPUs it becomes an implementation of the same operator for GPU tensors. If a definition includes
+its function, m.def("f(Tensor x) -> Tensor", &f), the part for GPUs implements it with
+m.impl("f", ...).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _STATEMENT = re.compile(
 _TAGS = re.compile(r"\{|std::vector\b|(?:\w+::)*Tag::")
 _KEY = re.compile(r"\bk(CUDA|CPU)\b|\bDispatchKey\s*::\s*(\w+)")
 _CLASS = re.compile(r"\b(?:class_|enum_)\s*<")
-_OF_ANY_DEVICE = ("CompositeExplicitAutograd", "CUDA")  # what is written for a GPU runs on the CPU
+_OF_ANY_DEVICE = ("CompositeExplicitAutograd", "CUDA")  # code for a GPU runs on the CPU, too
 
 
 @dataclass(frozen=True)
 class Names:
-    """Under which names a part registers.
+    """The names under which a part registers.
 
     namespace: of its operators.
     defines: whether it defines them.
-    expanded: by the macros of kernel-builder's registration.h, for its namespace is a macro.
+    expanded: whether it uses the macros of kernel-builder's registration.h: the namespace is one.
     """
 
     namespace: str
@@ -51,10 +51,10 @@ class Names:
 
 
 def why_not_shipped(code: Code) -> str:
-    """Why no package can have both parts of a kernel with such a binding; "" where it can.
+    """Why no package can have both parts of a kernel with such a binding; "" if one can.
 
-    Operators are shared by the parts: one defines them, and each implements them. Of a module of
-    pybind11's each part is one, so that a class, which is registered once a process, has no place.
+    The parts share operators: one defines them, and each implements them. With pybind11 each part
+    is a module, so classes, which can be registered only once per process, are not possible.
     """
     registrations = code.registrations.all
     if code.binding == "module":
@@ -101,13 +101,13 @@ def _why_not_twice(code: Code) -> str:
 
 
 def namespace_in(code: Code) -> str | None:
-    """The namespace that the sources give their operators; None where it is the build's."""
+    """The namespace of the operators in the sources; None if it is the build's."""
     names = {code.registrations._value(r.name) for r in code.registrations.all}
     return next(iter(names - {UNIQUE}), None)
 
 
 def bound(code: Code, path: Path, part: str, names: Names) -> str:
-    """A file of sources whose operators both parts implement, as one of them has it.
+    """The text of a source file in one of the two parts.
 
     part: "cpu" or "cuda".
     """
@@ -140,7 +140,7 @@ def _edits(code: Code, path: Path, text: str, part: str, names: Names) -> Iterat
             at = text.rindex(key, registration.start, registration.end)
             yield at, at + len(key), KEYS[part]
         elif key and part == "cuda" and (key == "CPU" or not names.defines):
-            yield *whole, ""  # that of the part for the CPU serves both
+            yield *whole, ""  # the part for the CPU has it for both
             continue
         start = registration.name_start
         yield start, start + len(registration.name), names.namespace
@@ -159,8 +159,8 @@ class _Call:
     that defines operators.
 
     defines: whether it is one of the first two.
-    key: for which the function is, "CPU" or "CUDA" or another; "" for any device.
-    is_native: whether there is one for the CPU among the others, too.
+    key: the function's dispatch key, such as "CPU" or "CUDA"; "" for any device.
+    is_native: whether another statement has an implementation for the CPU.
     """
 
     library: str
@@ -197,7 +197,7 @@ def _calls(text: str, registration: Registration) -> list[_Call]:
 
 
 def _others(plain: str, code: str, start: int, end: int) -> list[str]:
-    """The arguments of a call behind the first one."""
+    """The arguments of a call after the first one."""
     depth, arguments, begin = 0, [], start
     for match in re.compile(r"->|[()\[\]{}<>,]").finditer(plain, start, end):
         depth += (match[0] in "([{<") - (match[0] in ")]}>")
@@ -208,16 +208,16 @@ def _others(plain: str, code: str, start: int, end: int) -> list[str]:
 
 
 def _edit_of(call: _Call, part: str, names: Names) -> str | None:
-    """What a part has in the place of a statement; None for the statement itself."""
+    """The text that replaces a statement in a part; None to keep the statement."""
     if part == "cpu" or names.defines:
         gives_way = part == "cpu" and call.key == "CUDA" and call.is_native
         return "" if gives_way else None
     if not call.function or call.key not in ("", "CUDA"):
-        return ""  # that of the part for the CPU serves both
+        return ""  # the part for the CPU has it for both
     if call.key:
         implemented = f'{call.library}.impl("{call.op}", {call.function});'
         return implemented if call.defines else None
-    # Of a function that is defined for all devices PyTorch differentiates what it calls.
+    # For a function that is defined for all devices PyTorch differentiates the ops that it calls.
     return " ".join(
         f'{call.library}.impl("{call.op}",'
         f" torch::dispatch(c10::DispatchKey::{key}, {call.function}));"

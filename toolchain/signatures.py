@@ -1,4 +1,4 @@
-"""C declarations as Python can call them: which types are pointers to tensors, which numbers."""
+"""C declarations for calls from Python: which parameters take tensors, and which numbers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ NUMBERS = {
     "uint8_t": ctypes.c_uint8,
     "bool": ctypes.c_bool,
 }
-# CUDA's vectors, as elements of a tensor: float4* takes a float32 tensor of a multiple of four.
+# CUDA's vector types: float4* takes a float32 tensor whose size is a multiple of four.
 VECTORS = {
     f"{name}{count}": (dtype, count)
     for name, dtype in {
@@ -86,7 +86,7 @@ VECTORS = {
 }
 VECTORS |= {"half2": (torch.float16, 2), "__half2": (torch.float16, 2)}
 VECTORS |= {"nv_bfloat162": (torch.bfloat16, 2), "__nv_bfloat162": (torch.bfloat16, 2)}
-# What else the headers of C and of CUDA call these types.
+# Other names of these types in C's and CUDA's headers.
 _ALIASES = {
     "uchar": "unsigned char",
     "ushort": "unsigned short",
@@ -106,8 +106,8 @@ _ALIASES = {
     "CUstream": "cudaStream_t",
 }
 _INTEGER_WORDS = {"signed", "unsigned", "char", "short", "int", "long"}
-STREAM = "cudaStream_t"  # filled in with the current one
-ERROR = "cudaError_t"  # a returned one raises unless it is 0
+STREAM = "cudaStream_t"  # gets the current stream
+ERROR = "cudaError_t"  # a returned value other than 0 raises
 
 RETURNS = ("void", ERROR, *NUMBERS)
 
@@ -125,7 +125,7 @@ def launcher_of(kernel: str) -> str:
 class Parameter:
     """One parameter of a C function, from its declaration, as in `const float* x`.
 
-    const: of a pointer, whether it is one to what is not written.
+    const: for a pointer, whether it points to a const type.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Parameter:
 
 
 def _plain(words: list[str]) -> str:
-    """The name by which the tables above know a type: "unsigned long" for long unsigned int."""
+    """A type's name in the tables above: "unsigned long" for long unsigned int."""
     kind = " ".join(words)
     if not set(words) <= _INTEGER_WORDS or kind in NUMBERS:
         return _ALIASES.get(kind, kind)
@@ -164,7 +164,7 @@ def _plain(words: list[str]) -> str:
 
 
 def obstacle(parameters: Iterable[str], returns: str = "void") -> str | None:
-    """Why Python cannot call a C function with these declarations; None where it can."""
+    """Why Python cannot call a C function with these declarations; None if it can."""
     try:
         for position, text in enumerate(parameters, 1):
             Parameter.parse(text, position)

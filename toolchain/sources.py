@@ -1,4 +1,4 @@
-"""Source files as text: what they include, how they bind, what they export."""
+"""Source files as text: their includes, bindings and exports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from playground_folder import place
 from simulator.scan import blank, without_comments
 
-# Patterns stay text until they are used: compiling them would cost every import.
+# Patterns are compiled when they are used, because it would slow every import.
 ROOT = place.root()  # with the ops' kernels/
-LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
+LIBRARY = ROOT / "kernels/include"  # headers for all kernels, without an op of its own
 
 INCLUDE = r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]'
 _HAS_INCLUDE = r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]'
 _DIRECTIVE = r"(?m)^[ \t]*#(?:.*\\\r?\n)*.*"
-_NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
+_NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the return type
 _NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
 _DEFINITION = (
     r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)"
@@ -29,7 +29,7 @@ _DEFINITION = (
 def label(path: Path) -> str:
     """The name of a file in messages, in #line directives and in digests.
 
-    The project's own files have the same in every clone and folder, so that these share builds.
+    The project's own files have the same label in every clone, so that clones share builds.
     """
     for folder in (place.LIBRARY, ROOT):
         if path.is_relative_to(folder):
@@ -45,11 +45,11 @@ def labelled(name: str) -> Path:
 
 
 def file_in(folder: str | os.PathLike[str], name: str) -> str:
-    """The path that a system opens for `name` in a folder, without `..` in it.
+    """The path without `..` that a system opens for `name` in a folder.
 
     After a symbolic link `..` is the parent of what the link points to.
     """
-    path = os.path.join(folder, name)  # noqa: PTH118 - a Path would double the time
+    path = os.path.join(folder, name)  # noqa: PTH118 - a Path takes twice the time
     if ".." in name:
         parent, last = (path, "") if path.endswith("..") else os.path.split(path)
         real = os.path.realpath(parent)
@@ -59,7 +59,7 @@ def file_in(folder: str | os.PathLike[str], name: str) -> str:
 
 
 def line_of(path: Path | None, line: int | None) -> str | None:
-    """A line of a file as it is now; None where there is none."""
+    """A line of a file as it is now; None if there is none."""
     if path is None or line is None:
         return None
     try:
@@ -72,20 +72,20 @@ def line_of(path: Path | None, line: int | None) -> str | None:
 def included(text: str) -> list[tuple[str, str]]:
     """What a text includes: (quote, name) pairs, the quote being '"' or '<'.
 
-    Comments and untaken #if branches count too: for a digest, one header too many is harmless.
+    Comments and untaken #if branches count, too: for a digest, additional headers are harmless.
     """
     return re.findall(INCLUDE, text)
 
 
 def asked_for(text: str) -> list[tuple[str, str]]:
-    """What a text includes, and what it only asks for by __has_include."""
+    """What a text includes, and what it only tests with __has_include."""
     return included(text) + re.findall(
         _HAS_INCLUDE, text
-    )  # one expression would take ten times as long
+    )  # a single expression takes ten times as long
 
 
 def values_of(flags: Iterable[str], option: str) -> list[str]:
-    """What flags give an option, as `-Ifolder` or as `-I` and `folder`."""
+    """The values of an option in flags, given as `-Ifolder` or as `-I` and `folder`."""
     values, left = [], iter(flags)
     for flag in left:
         if flag.startswith(option):
@@ -94,17 +94,17 @@ def values_of(flags: Iterable[str], option: str) -> list[str]:
 
 
 def folders_in(flags: Iterable[str], option: str) -> list[Path]:
-    """The folders that flags give an option."""
+    """The folders that are values of an option in flags."""
     return list(map(Path, values_of(flags, option)))
 
 
 def without_directives(text: str) -> str:
-    """`text` with spaces for its preprocessor directives; every offset and line stays."""
+    """`text` with preprocessor directives replaced by spaces; offsets and lines stay the same."""
     return re.sub(_DIRECTIVE, lambda directive: re.sub(r"[^\n]", " ", directive[0]), text)
 
 
 def includes_within_braces(text: str) -> bool:
-    """Whether a text includes something within a class, a namespace or a function."""
+    """Whether a text has an #include inside of a class, a namespace or a function."""
     if "#" not in text.partition("{")[2]:
         return False
     depth = 0
@@ -130,8 +130,8 @@ def includes_all_of_torch(text: str) -> bool:
     return not whole.isdisjoint(name for _, name in included(text))
 
 
-# Behind the brackets of a lambda, and its parameters if there are any, a word: it may stand for
-# __device__.
+# A word after the brackets of a lambda, and after its parameters if there are any: it may stand
+# for __device__.
 _ATTRIBUTE = r"\[\[[^][]*\]\]"
 _ANNOTATED_LAMBDA = (
     r"\]\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*"
@@ -151,7 +151,7 @@ def may_have_device_lambda(text: str) -> bool:
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):
-        if word in text and word in blank(text):  # to look for it in the text takes no time
+        if word in text and word in blank(text):  # searching the text first is fast
             return binding
     return "c"
 
@@ -160,11 +160,11 @@ _TYPEDEF = r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+
 
 
 def with_plain_types(declarations: Iterable[str], code: str) -> list[str]:
-    """Declarations of parameters with the types for which a code's typedefs stand."""
+    """Declarations of parameters, with the code's typedefs replaced by their types."""
     types: dict[str, str | None] = {}
     for of_typedef, name, by_using, of_using in re.findall(_TYPEDEF, code):
         alias, kind = name or by_using, of_typedef or of_using
-        types[alias] = kind if types.get(alias, kind) == kind else None  # of several scopes
+        types[alias] = kind if types.get(alias, kind) == kind else None  # differs by scope
 
     def plain(declaration: str) -> str:
         for _ in range(len(types)):
@@ -178,17 +178,17 @@ def with_plain_types(declarations: Iterable[str], code: str) -> list[str]:
 
 
 def exports(text: str, binding: str | None = None) -> dict[str, Any]:
-    """The names that a binding registers; of C functions also what they return and take.
+    """The names that a binding registers; for C functions also return types and parameters.
 
-    Kernels are none of them, `extern "C"` or not: see `toolchain.launchers`. Nor is what has no
-    symbol in a library, such as a static function.
+    Kernels are left out, `extern "C"` or not: see `toolchain.launchers`. So are functions without a
+    symbol in a library, such as static ones.
 
-    binding: how Python reaches them, where the text alone does not say.
+    binding: how Python reaches them, if the text alone does not tell.
     """
     code, plain = without_comments(text), blank(text)
 
     def in_code(pattern: str) -> Iterator[re.Match]:
-        """Where a pattern with a string in it is found, not itself within a string."""
+        """Matches of a pattern that contains a string, except those inside of a string."""
         return (match for match in re.finditer(pattern, code) if plain[match.start()] != " ")
 
     if (binding or binding_of(text)) != "c":
@@ -214,7 +214,7 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between those commas that no bracket encloses."""
+    """The parts of a text between commas that are not in brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "([{<") - (char in ")]}>")
@@ -226,7 +226,7 @@ def split(text: str) -> list[str]:
 
 
 def _block(code: str, start: int) -> str:
-    """The text from `start` to the brace that closes it, the bodies of functions left out."""
+    """The text from `start` to the closing brace, without functions' bodies."""
     depth, kept = 1, []
     for char in code[start:]:
         depth += {"{": 1, "}": -1}.get(char, 0)
@@ -238,7 +238,7 @@ def _block(code: str, start: int) -> str:
 
 
 def read_depfile(depfile: Path) -> list[Path]:
-    """The prerequisites in a Makefile rule, as compilers write them."""
+    """The files in a depfile, which is a Makefile rule that a compiler wrote."""
     text = depfile.read_text(errors="replace").replace("\\\n", " ")
     _, _, prerequisites = text.partition(": ")
     names = re.findall(r"(?:\\ |\\#|\$\$|\S)+", prerequisites)

@@ -1,8 +1,8 @@
-"""What a kernel is linked with in the place of PyTorch's libraries.
+"""Stubs that a kernel is linked with in place of PyTorch's libraries.
 
-Those have some hundred thousand symbols, which take a linker a quarter of a second to read, longer
-than it takes to compile a small kernel. None is needed: what a kernel calls is looked up when it is
-opened. The kernel only notes the names of the libraries, and those a stub without symbols has.
+A linker takes a quarter of a second to read the libraries' hundred thousand symbols, longer than a
+small kernel takes to compile. It needs none of them, because a kernel's calls are resolved when it
+is opened. The kernel needs only the libraries' names, which stubs without symbols have, too.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import torch
 from toolchain import machine
 from toolchain.notes import digest_of, publish_folder, read_note, write_note
 
-# What torch.utils.cpp_extension links with.
+# The libraries that torch.utils.cpp_extension links with.
 _LIBRARIES = ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_python")
-_SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a flag of the user's
+_SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a user's flag
 
 
 def flags(
     folders: Sequence[Path], work: Path, link_flags: list[str], are_noted: bool = True
 ) -> list[str]:
-    """Flags by which the linker finds stubs before it finds PyTorch's libraries.
+    """Flags that make the linker find stubs before PyTorch's libraries.
 
     Args:
-        folders: where they may be kept, once for each compiler and PyTorch; what is made is kept in
-            the first.
-        work: where they are made before they appear there.
-        link_flags: the user's. Where they have the linker look for every symbol, nothing stands in.
-        are_noted: whether the kernel calls PyTorch. Else a process without it may open the kernel.
+        folders: where they may be, once for each compiler and PyTorch; new ones are kept in the
+            first.
+        work: the folder in which they are made.
+        link_flags: the user's. If they make the linker resolve every symbol, no stubs are used.
+        are_noted: whether the kernel calls PyTorch. If not, a process without it can open it.
 
     Returns:
-        None at all where no stub can be made.
+        An empty list if no stub can be made.
     """
     wanted = any(map(_SYMBOLS_WANTED.search, link_flags))
     if sys.platform != "linux" or wanted or not (names := _names()):
@@ -54,16 +54,16 @@ def flags(
             _make(place, work / "stub_libraries", command, names)
         if not _are_whole(place):
             return []
-    # By themselves some linkers note a library only where it has a symbol that is needed.
+    # By default some linkers record a library only if it has a needed symbol.
     return [f"-Wl,--{'no-' * are_noted}as-needed", f"-L{place}"]
 
 
 @cache
 def _names() -> dict[str, str]:
-    """What PyTorch's libraries call themselves, by their names for the linker.
+    """The sonames of PyTorch's libraries, by their names for the linker.
 
-    Only those that are open in this process, as they are wherever PyTorch is imported; and none at
-    all where one's name cannot be read.
+    Only of libraries that are open in this process, as they are after PyTorch is imported; empty if
+    a soname cannot be read.
     """
     folder = Path(torch.__file__).parent / "lib"
     opened = Path("/proc/self/maps").read_text()
@@ -93,7 +93,7 @@ def _digests(place: Path) -> dict[str, str]:
 
 
 def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) -> None:
-    """Let the folder `place` appear with all of them, at once."""
+    """Make all stubs, and move them to the folder `place` atomically."""
     work.mkdir()
     empty = ["-x", "c", os.devnull]
     _run_all(
@@ -105,12 +105,12 @@ def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) ->
 
 
 def _run_all(commands: Iterable[list[str]]) -> list[str]:
-    """What commands say that are run side by side; one after the other where threads cannot be."""
+    """The outputs of commands, run in parallel, or one after the other without threads."""
     commands = list(commands)
     try:
         with ThreadPoolExecutor() as threads:
             return list(threads.map(_run, commands))
-    except RuntimeError:  # a limit of processes counts threads, too
+    except RuntimeError:  # a limit on processes counts threads, too
         return list(map(_run, commands))
 
 

@@ -1,4 +1,4 @@
-"""Tables of strings, the first row of which is the head, and lines of text with a look each."""
+"""Tables of strings, whose first row is the head, and lines of text with a style each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def text_table(rows: Rows) -> str:
 
 
 def html_table(rows: Rows, css_class: str = "") -> str:
-    from html import escape  # late: it costs a fifth of jitload's import
+    from html import escape  # late: it takes a fifth of jitload's import
 
     head, *body = ([escape(cell) for cell in row] for row in rows)
     lines = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body)
@@ -35,7 +35,7 @@ _LOOKS = {
 
 
 def html_lines(lines: Iterable[tuple[str, str]]) -> str:
-    """Lines of a diff, each behind its kind."""
+    """Lines of a diff as HTML, from pairs of a kind and a line."""
     from html import escape
 
     shown = (f'<div style="{_LOOKS[kind]}">{escape(it) or "&nbsp;"}</div>' for kind, it in lines)

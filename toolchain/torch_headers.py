@@ -1,7 +1,7 @@
 """How much of PyTorch's C++ headers a source needs, for the CPU target.
 
-simulator/include/torch/extension.h leaves out half of what <torch/extension.h> includes, which
-hardly any extension uses. Where a source does, it is compiled with ALL.
+simulator/include/torch/extension.h leaves out half of the headers of <torch/extension.h>, which few
+extensions use. A source that uses them is compiled with ALL.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LACKS = re.compile(r"error: .*(\btorch\b|[‘'](nn|optim|jit|serialize)[’'])"
 
 
 def uses_all(texts: Iterable[str]) -> bool:
-    """Whether texts name something of the headers that are left out."""
+    """Whether texts name something from the headers that are left out."""
     return any(_REST.search(without_comments(text)) for text in texts)
 
 
 def may_lack(text: str, output: str) -> bool:
-    """Whether a build failed, as its file for ninja has it, for want of the rest."""
+    """Whether a build with this ninja file may have failed because headers were left out."""
     return ALL not in text and bool(_LACKS.search(output))

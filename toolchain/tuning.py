@@ -7,14 +7,14 @@ A table NAME.tuned.toml beside NAME.cu has a section for each GPU that was measu
     ["NVIDIA H200"]
     kThreads = 128
 
-    ["NVIDIA H200".measured]     # microseconds as it was, and with these constants
+    ["NVIDIA H200".measured]     # microseconds before, and with these constants
     "float32 8192 x 4096" = [91.4, 88.0]
 
-    ["NVIDIA H200"."bfloat16, 4097 to 8192 columns"]    # for calls on such tensors alone
+    ["NVIDIA H200"."bfloat16, 4097 to 8192 columns"]    # only for calls with such tensors
     kThreads = 512
 
-A build for that GPU takes its constants from there, and every other build those of the source.
-Calls of a class of shapes that has a section go to a build of their own.
+A build for that GPU takes its constants from the table; every other build takes the source's. Calls
+of a class of shapes with a section use a build of their own.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from simulator.scan import without_comments
 
 _DECLARED = re.compile(r"=\s*TUNABLE\s*\(\s*(\w+)\s*,\s*(.*?)\s*\)\s*;", re.DOTALL)
 _FLAG = "-DTUNE_"
-MEASURED = "measured"  # the section of what was
+MEASURED = "measured"  # the section of measured times
 
 
 @dataclass(frozen=True)
 class ShapeClass:
-    """Tensors of one type, whose last dimension has from `least` to `most` elements."""
+    """Tensors of one type whose last dimension has `least` to `most` elements."""
 
     dtype: torch.dtype
     least: int
@@ -43,13 +43,13 @@ class ShapeClass:
 
     @classmethod
     def around(cls, dtype: torch.dtype, columns: int) -> ShapeClass:
-        """The class of a tensor: up to the next power of two, from the one before."""
+        """The class of a tensor: more columns than one power of two, up to the next."""
         most = 1 << (columns - 1).bit_length() if columns > 1 else 1
         return cls(dtype, most // 2 + 1 if columns else 0, most)
 
     @classmethod
     def read(cls, text: str) -> ShapeClass:
-        """Raises ValueError for what `str` does not write."""
+        """The class from a text that `str` wrote; raises ValueError for other texts."""
         match = _CLASS.fullmatch(text)
         dtype = getattr(torch, match[1], None) if match else None
         if not isinstance(dtype, torch.dtype):
@@ -67,35 +67,35 @@ _CLASS = re.compile(r"(\w+), (\d+) to (\d+) columns")
 
 
 def tunables(texts: Iterable[str]) -> dict[str, str]:
-    """The constants that sources declare as tunable, each with its value there, as written."""
+    """The constants that sources declare as tunable, with their values as written."""
     return dict(pair for text in texts for pair in _DECLARED.findall(without_comments(text)))
 
 
 def tuning_flags(constants: dict[str, int]) -> tuple[str, ...]:
-    """What gives the constants these values."""
+    """The flags that give the constants these values."""
     return tuple(f"{_FLAG}{name}=TUNED({value})" for name, value in constants.items())
 
 
 def sets_constants(flags: Iterable[str]) -> bool:
-    """Whether there are flags of `tuning_flags` among these."""
+    """Whether flags of `tuning_flags` are among these."""
     return any(flag.startswith(_FLAG) for flag in flags)
 
 
 def tuning_table(source: Path) -> Path:
-    """Where the table of a source is, or would be."""
+    """The path of a source's table, which need not exist."""
     return source.with_suffix(".tuned.toml")
 
 
 def tuned_constants(table: str, gpu: str) -> dict[str, int]:
-    """What a table says for the GPU of this name; {} for one that it does not know."""
-    import tomllib  # late: a warm load without a table does without
+    """A table's constants for the GPU of this name; {} if it has none."""
+    import tomllib  # late: only a table needs it
 
     section = tomllib.loads(table).get(gpu, {})
     return {name: value for name, value in section.items() if isinstance(value, int)}
 
 
 def tuned_by_shape(table: str, gpu: str) -> dict[ShapeClass, dict[str, int]]:
-    """What a table says for single classes of shapes on the GPU of this name."""
+    """A table's constants for each class of shapes on the GPU of this name."""
     import tomllib
 
     sections = tomllib.loads(table).get(gpu, {})
@@ -107,7 +107,7 @@ def tuned_by_shape(table: str, gpu: str) -> dict[ShapeClass, dict[str, int]]:
 
 
 def this_gpu() -> str | None:
-    """The name of the current GPU, as tables have it; None without one."""
+    """The name of the current GPU, as in tables; None without a GPU."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
@@ -118,10 +118,10 @@ def with_section(
     measured: dict[str, tuple[float, float]],
     shapes: ShapeClass | None = None,
 ) -> str:
-    """The table with these constants for a GPU, beside those that it has for it.
+    """The table with these constants for a GPU added.
 
-    measured: by the name of a call, microseconds as it was before and with the constants.
-    shapes: the class that the constants are for; None for all.
+    measured: by the name of a call, microseconds before and with the constants.
+    shapes: the class of shapes that the constants are for; None for all.
     """
     import tomllib
 
@@ -141,7 +141,7 @@ def with_section(
 
 
 def _section(name: str, section: dict) -> list[str]:
-    """The lines of a section, those of its own classes left out."""
+    """The lines of a section, without its classes."""
     constants = {it: value for it, value in section.items() if not isinstance(value, dict)}
     lines = ["", f"[{name}]"] * bool(constants)
     lines += [f"{it} = {value}" for it, value in constants.items()]
@@ -152,6 +152,6 @@ def _section(name: str, section: dict) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """As a basic string of TOML."""
+    """The text as a basic string of TOML."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", " ", escaped) + '"'
