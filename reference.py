@@ -293,10 +293,10 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """y[r] = log(sum over c of e^x[r, c]) - x[r, target[r]]; the result is their mean, sum, or y
+    """y[r] = log(sum over c of e^x[r, c]) - x[r, target[r]]; then their mean, their sum or none
 
-    Rows whose target is ignore_index do not count. With label_smoothing e, the loss of a row is
-    (1 - e) * y[r] + e * the average of y[r] over all targets.
+    Rows whose target is ignore_index do not count. With label_smoothing e, the loss is (1 - e) *
+    y[r] + e * the average of y[r] over all targets.
     """
     loss = torch.nn.functional.cross_entropy(
         x.reshape(target.numel(), x.shape[-1]),
@@ -338,8 +338,8 @@ def matmul(
 ) -> Tensor:
     """y = act(scale * x w^T + bias) + residual
 
-    act is none, relu, gelu, silu or swiglu: silu(a) * b, where a and b are the two halves of the
-    columns of scale * x w^T + bias.
+    act is none, relu, gelu or silu; or swiglu, y = silu(a) * b, where a and b are the two halves of
+    scale * x w^T + bias.
     """
     z = product(x, w)
     if scale != 1:

@@ -132,7 +132,7 @@ class Code:
     def own(self) -> tuple[Path, ...]:
         """The sources, and the files that these and their includes include with quotes."""
         own = list(self.recipe.sources)
-        for path in own:  # which grows meanwhile
+        for path in own:  # it grows during the loop
             for quote, name in sources.included(self.text(path)):
                 header = self.header(path, quote, name) if quote == '"' else None
                 if header and header not in own and not header.is_relative_to(LIBRARY):
@@ -146,7 +146,7 @@ class Code:
         The sources' own headers are beside the files that include them.
         """
         own = list(self.recipe.sources)
-        for path in own:  # which grows meanwhile
+        for path in own:  # it grows during the loop
             for _, name in sources.included(self.text(path)):
                 header = Path(sources.file_in(path.parent, name))
                 if header in self.files and header not in own:

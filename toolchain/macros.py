@@ -60,7 +60,7 @@ _OPTION = r"(?s)-(D|U|include)(.*)"
 class Given(NamedTuple):
     """What flags make a compiler read before a source.
 
-    macros: each name with its whole definition, as in "f(x) x + 1"; None where it is undefined.
+    macros: each name with its whole definition, as in "f(x) x + 1"; None if it is undefined.
     headers: the names given to -include.
     """
 
