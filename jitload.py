@@ -20,11 +20,11 @@ compiled, and linked with the objects of the others:
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
 After an edit of a .cu that leaves its binding unchanged, each kernel and type is compiled on its
-own: first those that were called before the edit, then each other one when it is called. The whole
+own: first those that were called before the edit, then every other one when it is called. The whole
 build follows in the background, on an idle processor. For a GPU this holds also for the first build
 of a source that instantiates more than a few kernels for a list of types. A kernel that does not
-compile warns, and raises when it is called. kernel.sass() and others that need the whole build wait
-for it; so does kernel.whole().
+compile raises when it is called; until then a warning tells of it. kernel.sass() and others that
+need the whole build wait for it; so does kernel.whole().
 
 `kernel.forward` is one long-lived callable: a function taken from the handle before an edit follows
 the edit, and so do copies and pickles of handle and function. A broken edit raises `CompileError`
