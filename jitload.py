@@ -66,12 +66,12 @@ are used where they have a meaning for the C++ compiler; `kernel.notes` names th
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` work as
 `torch.library`'s do, and are replayed for every new build; the gradient works under torch.func too.
-Where the gradient is a call of another function, give it as text: `kernel.register_autograd(
-"forward", "x, weight = backward(grad, x, weight)")`. That takes less of the host's time, because
-no Python runs: it is C++, compiled once for a version of PyTorch. A graph keeps the build and the
-formulas that it began with: in its backward pass `kernel.backward` is that build's, whatever was
-edited since. A torch.autograd.Function of your own has to keep its build itself: `ctx.build =
-kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
+Where the gradient is a call of another function, give it as text:
+`kernel.register_autograd("forward", "x, weight = backward(grad, x, weight)")`. That takes less of
+the host's time, because no Python runs: it is C++, compiled once for a version of PyTorch. A graph
+keeps the build and the formulas that it began with: in its backward pass `kernel.backward` is that
+build's, whatever was edited since. A torch.autograd.Function of your own has to keep its build:
+`ctx.build = kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
 `kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast: they are cast to
 the widest, or with policy="lower_precision_fp" to autocast's type, as PyTorch casts the arguments
 of matrix products. Register all of these before the op is first used.
