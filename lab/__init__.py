@@ -43,27 +43,27 @@ own ops:
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
     lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
 
-Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
-with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
-worked for another process, too, and the captions of figures repeat both. Without a GPU tables name
-the clock, the CPU simulator's or the CPU's own; figures show predicted times, named so, instead.
+Errors are measured against the reference in float64, ours beside PyTorch's own. Times are GPU times
+with a cold L2. A ThrottledWarning says that the GPU lowered its clock, a SharedWarning that another
+process used it; the captions of figures repeat both. Without a GPU, tables name the clock (the CPU
+simulator's or the CPU's own), and figures show predicted times, labelled as such.
 
-The lab has rooms. Each uses those before it in this list, and none behind it:
+The lab's packages. Each uses only those above it in this list:
 
-    rivals     what an op is held against: ours, PyTorch's, other libraries'
+    rivals     what an op is compared with: ours, PyTorch's, other libraries'
     style      how every figure looks
     gpus       the constants of each GPU, measured or published
     checker    what is wrong with a call: `check`, `trial`
     tracer     what its threads do, step by step: `trace`, `python -m lab trace`
     predictor  how fast a call would be on a GPU that is not there: `predict`, lab.calibrate
     measure    error, time, and the tables of both
-    figure     what is drawn of them
+    figure     figures of both
     custom_ops a function that calls kernels, as an op of PyTorch's: `op`
     auditor    which traps an op falls into: `audit`
     judge      kernels that others wrote, in a sandbox: `python -m lab judge`
-    profiler   what the GPU's counters say of a call: `profile`
+    profiler   what the GPU's counters say about a call: `profile`
     tuner      values of a kernel's constants: `tune`
-    watcher    a kernel, followed as its files are saved: `live`, `python -m lab watch`
+    watcher    follows a kernel as its files are saved: `live`, `python -m lab watch`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
@@ -75,8 +75,8 @@ Beside them, lab.scaffold makes the files of a new op, and lab.calibrate measure
 
 import importlib
 
-# Each instrument, by the module that has it. It is imported when it is first asked for: matplotlib
-# and pandas take their time.
+# Each instrument and its module, which is imported on first use: matplotlib and pandas are slow to
+# import.
 _HOMES = {
     "Prediction": "predictor.report",
     "Profile": "profiler.report",

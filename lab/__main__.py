@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Carry out the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     home = COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if home is None:
         wanted = "|".join(COMMANDS)
@@ -32,4 +32,4 @@ if __name__ == "__main__":
     exit_status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(exit_status)  # to end in order takes torch longer than Ctrl-C should
+    os._exit(exit_status)  # an orderly exit of torch takes longer than Ctrl-C should

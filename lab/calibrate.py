@@ -1,8 +1,8 @@
-"""Measure the constants of this machine's GPU, for `lab.predict`: a minute.
+"""Measure the constants of this machine's GPU for `lab.predict`. Takes a minute.
 
     python -m lab.calibrate [FILE.toml]    # default: the GPU's name, in this folder
 
-The file is short, and readable. `lab.predict(call, gpu="FILE.toml")` uses it.
+The file is short and readable. `lab.predict(call, gpu="FILE.toml")` uses it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A new op: `python -m lab.scaffold NAME`
 
-makes NAME.cu, .cpp and .py in kernels/elementwise, and adds the truth to reference.py. It copies
-`square` under the new name, so the op works as it comes, passes every test, and computes x * x; it
-prints what to change from there. The second derivative is not copied: that of another formula would
-be silently wrong. It raises until somebody writes it.
+makes NAME.cu, .cpp and .py in kernels/elementwise, and adds the reference to reference.py. It
+copies `square` under the new name, so the op works at once, passes every test, and computes x * x;
+it prints what to change from there. The second derivative is not copied, because it would be
+silently wrong for another formula: it raises until somebody writes it.
 
-`--folder kernels/norms` puts them into another family's folder, or a new one. A folder outside of
-kernels/ will do, too; such an op is imported from there, and no test of this project finds it.
+`--folder kernels/norms` puts the files into another family's folder, or a new one. A folder outside
+kernels/ works, too; such an op is imported from there, and no test of this project finds it.
 """
 
 import argparse
@@ -24,11 +24,11 @@ import reference
 
 MODEL = "square"
 KINDS = (".cu", ".cpp", ".py")
-FOLDER = jitload.KERNELS / "elementwise"  # as the model is, and so what is made of it at first
+FOLDER = jitload.KERNELS / "elementwise"  # the folder of the model, and the default for new ops
 TRUTH = jitload.KERNELS.parent / "reference.py"
 
-# What is true of x * x alone, and what the scaffold says in its place. The gradient g * f'(x) is
-# linear in g whatever f is, so that half of the second derivative holds.
+# Parts that hold for x * x alone, and their replacements. The gradient g * f'(x) is linear in g for
+# any f, so that half of the second derivative holds.
 OTHERWISE = {
     ".cu": {
         r"The arithmetic is free beside it\.\n": (
@@ -81,12 +81,12 @@ Then {then}
 def scaffold(name: str, folder: Path = FOLDER) -> list[Path]:
     """Make the three files of a new op in `folder`, formatted as the others; return their paths.
 
-    For an op of kernels/ the truth goes to the end of reference.py.
+    For an op of kernels/ the reference function is appended to reference.py.
 
     Raises:
         ValueError: the name is no lower-case identifier, or taken; the folder is kernels/include or
-            lies deeper in kernels/ than a family's; or kernels/ is an installed one.
-        FileExistsError: one of the files is there already; nothing is written.
+            nested deeper in kernels/ than a family's folder; or kernels/ is an installed copy.
+        FileExistsError: one of the files exists already; nothing is written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ValueError(f"name is {name!r}; wanted is a lower-case identifier, as squared_relu")
@@ -110,7 +110,7 @@ def scaffold(name: str, folder: Path = FOLDER) -> list[Path]:
     for path in paths:
         text = (jitload.KERNELS / f"{MODEL}{path.suffix}").read_text()
         text = renamed(of_any_formula(text, path.suffix), name)
-        if not is_ours:  # the loader knows only its own ops by name
+        if not is_ours:  # the loader finds only its own ops by name
             text = text.replace(
                 f'jitload.load("{name}")',
                 'jitload.load(*(Path(__file__).with_suffix(kind) for kind in (".cu", ".cpp")))',
@@ -124,7 +124,7 @@ def scaffold(name: str, folder: Path = FOLDER) -> list[Path]:
 
 
 def of_any_formula(text: str, kind: str) -> str:
-    """A file of the model's without what is true of x * x alone: its second derivative raises."""
+    """A file of the model, without what holds for x * x alone: the second derivative raises."""
     for part, instead in OTHERWISE[kind].items():
         text, count = re.subn(part, lambda _, new=instead: new, text, flags=re.DOTALL)
         if count != 1:
@@ -133,12 +133,12 @@ def of_any_formula(text: str, kind: str) -> str:
 
 
 def renamed(text: str, name: str) -> str:
-    """The model's text with its name replaced, as a word and as a part of identifiers."""
+    """The model's text with its name replaced, also where it is part of an identifier."""
     return re.sub(rf"(?<![A-Za-z]){MODEL}(?![A-Za-z])", name, text)
 
 
 def stub(name: str) -> str:
-    """What reference.py needs: the model's truth under the new name."""
+    """The text to add to reference.py: the model's reference under the new name."""
     op = reference.OPS[MODEL]
     shapes = ", ".join(f'{argument}="{shape}"' for argument, shape in op.shapes.items())
     function = inspect.getsource(op.function)
@@ -146,7 +146,7 @@ def stub(name: str) -> str:
 
 
 def _format(path: Path) -> None:
-    """As the project's own formatter does, where it is installed: a longer name moves lines."""
+    """Run the project's formatter, if installed: a longer name moves line breaks."""
     tool = {".py": ["ruff", "format", "--quiet"]}.get(path.suffix, ["clang-format", "-i"])
     scripts = sysconfig.get_path("scripts")
     if found := shutil.which(tool[0], path=scripts) or shutil.which(tool[0]):
