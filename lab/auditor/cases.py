@@ -1,7 +1,7 @@
-"""Sizes, layouts and values that are awkward: what the tests of the ops and `lab.audit` try.
+"""Awkward sizes, layouts and values, which the tests of the ops and `lab.audit` try.
 
-A layout takes a tensor and returns one with the same shape; `expanded`, `zero_strided` and
-`overlapping` repeat values, the others keep them.
+A layout takes a tensor and returns one of the same shape. `expanded`, `zero_strided` and
+`overlapping` repeat values; the other layouts keep them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# 1, primes, powers of two and their neighbours; then more than a block has threads.
+# 1, primes, powers of two and their neighbours, then sizes above a block's threads.
 SIZES = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 513)
 LARGE_SIZES = (1000, 1023, 1024, 1025, 2047, 2049, 4096, 4097, 8200)
-MANY_ROWS = 2**16 + 1  # more than the 65535 blocks that a grid has in y and z
+MANY_ROWS = 2**16 + 1  # above 65535, the limit of a grid's y and z dimensions
 SCALES = (1e-4, 1.0, 1e4)
 OFFSETS = (0.0, 30.0, -1e3)
 
 NAN, INF = float("nan"), float("inf")
-# A row each with one of them, two with several.
+# Each entry is a row: most hold one special value, the last ones two.
 SPECIAL_ROWS = ([NAN], [INF], [-INF], [0.0], [-0.0], [INF, -INF], [INF, INF], [NAN, INF])
 
 
@@ -34,7 +34,7 @@ def special_values(dtype: torch.dtype) -> list[float]:
 
 
 def transposed(t: Tensor) -> Tensor:
-    """The memory of the transposed tensor; of a vector, every third element."""
+    """A transposed memory layout; for a vector, every third element of a larger one."""
     if t.dim() > 1:
         return t.mT.contiguous().mT
     return t.repeat_interleave(3)[::3] if t.dim() else t
@@ -47,13 +47,13 @@ def strided(t: Tensor) -> Tensor:
 
 
 def sliced(t: Tensor) -> Tensor:
-    """Rows of a wider tensor, as torch.cat's gradient arrives."""
+    """Rows of a wider tensor, like the gradient of torch.cat."""
     wider = torch.cat((t, t, t), -1) if t.dim() else t.repeat(3)
     return wider[..., t.shape[-1] : 2 * t.shape[-1]] if t.dim() else wider[1]
 
 
 def expanded(t: Tensor) -> Tensor:
-    """One row for all, with a stride of 0, as the gradient of sum() arrives."""
+    """One row for all, with stride 0, like the gradient of sum()."""
     return t[:1].expand(t.shape) if t.dim() else t
 
 
@@ -63,7 +63,7 @@ def zero_strided(t: Tensor) -> Tensor:
 
 
 def overlapping(t: Tensor) -> Tensor:
-    """Windows of a vector, each one element further: its elements share memory."""
+    """Overlapping windows of a vector, each one element further: elements share memory."""
     if t.dim() < 2 or not t.numel():
         return t
     row = t.reshape(-1)
@@ -72,17 +72,17 @@ def overlapping(t: Tensor) -> Tensor:
 
 
 def misaligned(t: Tensor) -> Tensor:
-    """Contiguous, but one element off a 16-byte boundary."""
+    """Contiguous, but one element past a 16-byte boundary."""
     return t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t)
 
 
 def flipped(t: Tensor) -> Tensor:
-    """In reverse order along the first dimension."""
+    """Reversed along the first dimension."""
     return t.flip(0) if t.dim() else t
 
 
 def channels_last(t: Tensor) -> Tensor:
-    """Of four dimensions, in PyTorch's channels_last; others stay."""
+    """channels_last for tensors of four dimensions; others stay as they are."""
     return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
 
 

@@ -1,4 +1,4 @@
-"""Traps inside of the kernels, as lab.check sees them: forward and backward, also for odd sizes."""
+"""Traps inside the kernels that lab.check finds: forward and backward, also for odd sizes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ KINDS = {
     "unwritten": ("unwritten",),
 }
 KNOWN = {kind for kinds in KINDS.values() for kind in kinds}
-MOST = 1 << 16  # elements of a call that is checked
+MOST = 1 << 16  # limit on the elements of a checked call
 
 
 class Checked(NamedTuple):
-    """A call under the checker, and the bytes of each result, and of each gradient."""
+    """A call under the checker: its report, and the bytes of each result and gradient."""
 
     call: Call
     report: Report
@@ -36,7 +36,7 @@ class Checked(NamedTuple):
 
 
 def _checked(subject: Subject, call: Call, thread_order: int = 0) -> Checked:
-    """The op under the checker, and its backward pass where it has one."""
+    """Run the op under the checker, with its backward pass where it has one."""
     arriving = subject.arriving(call) if subject.has_gradient else []
     given = call.mapped(lambda t: t.requires_grad_(), call.floats) if arriving else call
     seen: list[Tensor] = []
@@ -57,7 +57,7 @@ def _checked(subject: Subject, call: Call, thread_order: int = 0) -> Checked:
         seen[:] = [it.detach().cpu() for it in (*outputs, *grads) if it is not None]
         return outputs
 
-    # So its globals are the op's, too.
+    # The checker looks for captured tensors in this module: let it see the op's globals.
     forward_and_backward.__module__ = module_of(subject.function)
     args, kwargs = tree_unflatten(given.leaves, given.spec)
     options = {"traffic": False, "thread_order": thread_order}
@@ -71,7 +71,7 @@ def _calls(subject: Subject) -> list[Call]:
     example = subject.example
     letters = list(example.sizes)
     drawn = [{}] if example.elements({}) <= MOST else []
-    # More rows than a loop over them has threads; at last sizes that vectors of 16 bytes fit.
+    # More rows than a row loop has threads; last, sizes that fit 16-byte vectors.
     for sizes in ((1, 1), (3, 33), (130, 3), (5, 129), (2, 1025), (2, 64)):
         drawn.append({it: sizes[-1 if it == letters[-1] else 0] for it in letters})
     found = [
@@ -88,7 +88,7 @@ def _calls(subject: Subject) -> list[Call]:
 
 
 def reports(subject: Subject) -> list[Checked]:
-    """Made once, for all rows."""
+    """The checks of all calls, made once and shared by all rows."""
     known = subject.__dict__.setdefault("_reports", [])
     if known:
         return known
@@ -109,8 +109,8 @@ def reports(subject: Subject) -> list[Checked]:
 
 
 def of_its_threads_order(subject: Subject) -> Call | None:
-    """A call whose results are others where blocks and threads run in another order. None where
-    there is none, and of an op that falls into races, or draws random numbers."""
+    """A call whose results change when blocks and threads run in another order. None if there is
+    none, if the op has a race, or if it draws random numbers."""
     found = reports(subject)
     if any(len(it.report.findings) for it in found):
         return None
@@ -123,7 +123,7 @@ def of_its_threads_order(subject: Subject) -> Call | None:
 
 
 def kind(name: str, subject: Subject) -> str:
-    """The findings of one kind: the first with a line, of the smallest call."""
+    """The findings of one kind: the first one that names a line, from the smallest call."""
     found = reports(subject)
     for call, report, _ in sorted(found, key=lambda it: sum(t.numel() for t in _tensors(it.call))):
         for row in report.findings.to_dict("records"):

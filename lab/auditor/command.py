@@ -23,7 +23,7 @@ _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?: *< *(\d+))?")
 
 
 def main(words: list[str]) -> int:
-    """Carry out `audit`; returns 0 for no trap, 1 for any, 2 for wrong use."""
+    """Run `audit`; return 0 for no trap, 1 for any, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m lab audit", description="Try every known trap on an op."
     )
@@ -71,10 +71,10 @@ def main(words: list[str]) -> int:
 
 
 def resolved(name: str) -> Callable:
-    """What MODULE:NAME stands for.
+    """The object that MODULE:NAME refers to.
 
-    Raises ValueError if it is not written so or the module fails, ImportError or AttributeError if
-    there is none.
+    Raises ValueError if the name has another form or the module fails to import, ImportError or
+    AttributeError if the module or the attribute does not exist.
     """
     module, colon, path = name.partition(":")
     if not colon or not path:
@@ -95,7 +95,7 @@ def _told(error: BaseException) -> str:
 
 
 def inputs_of(words: list[str], seed: int) -> tuple | dict:
-    """The arguments that words stand for."""
+    """The arguments that the words of a command line describe."""
     if len(words) == 1 and ":" in words[0]:
         example = resolved(words[0])
         try:

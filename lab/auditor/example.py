@@ -1,7 +1,7 @@
-"""One example call of an op, and calls like it: other sizes, types and values.
+"""One example call of an op, and similar calls with other sizes, types and values.
 
-Sizes that belong together have a letter: those of equal size that the reference refuses to change
-one by one.
+Sizes that must be equal share a letter: sizes that are equal in the example, and that the reference
+does not let change one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LETTER = re.compile(r"(\d*)([a-z_]\w*)")
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one call, flat. names: of each leaf, by the function's parameters."""
+    """The arguments of one call, flat. names: each leaf's name, from the function's parameters."""
 
     leaves: list[Any]
     spec: TreeSpec
@@ -47,9 +47,9 @@ class Call:
         return replace(self, leaves=list(leaves))
 
     def run(self, function: Callable) -> list[Tensor]:
-        """What the function returns of them: its tensors, in order.
+        """The tensors that the function returns for these arguments, in order.
 
-        Floats of four bits are there as their bytes, for PyTorch converts and compares none.
+        Four-bit floats are returned as bytes, because PyTorch neither converts nor compares them.
         """
         args, kwargs = tree_unflatten(self.leaves, self.spec)
         found = tree_flatten(function(*args, **kwargs))[0]
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def tensors(self) -> list[int]:
-        """The places of the tensors among the leaves."""
+        """The indices of the leaves that are tensors."""
         return [i for i, it in enumerate(self.leaves) if isinstance(it, Tensor)]
 
     @property
@@ -67,14 +67,14 @@ class Call:
         return [i for i in self.tensors if self.leaves[i].is_floating_point()]
 
     def mapped(self, change: Callable[[Tensor], Tensor], only: Sequence[int] | None = None) -> Call:
-        """The same with tensors changed: all, or those at some places."""
+        """The same call with tensors changed: all, or those at the given indices."""
         places = self.tensors if only is None else only
         return self.with_leaves(
             change(it) if i in places else it for i, it in enumerate(self.leaves)
         )
 
     def cloned(self) -> Call:
-        """With tensors of its own, laid out alike; what shares memory in one tensor still does."""
+        """The call with copies of its tensors, which keep their layout and any inner overlap."""
         return self.mapped(clone)
 
     def to(self, dtype: torch.dtype) -> Call:
@@ -87,7 +87,7 @@ class Call:
 
 
 def clone(t: Tensor) -> Tensor:
-    """A copy with the same strides and the same place within its storage."""
+    """A copy with the same strides and the same offset into its storage."""
     storage = t.untyped_storage().clone()
     new = torch.empty(0, dtype=t.dtype, device=t.device)
     return new.set_(storage, t.storage_offset(), t.shape, t.stride()).requires_grad_(
@@ -96,7 +96,7 @@ def clone(t: Tensor) -> Tensor:
 
 
 def described(value: object) -> str:
-    """A tensor in short, as float32[4, 8]; anything else as Python writes it."""
+    """A tensor in short form, as float32[4, 8]; anything else as Python prints it."""
     if not isinstance(value, Tensor):
         return repr(value)
     text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
@@ -108,7 +108,7 @@ def described(value: object) -> str:
 
 
 def _parameters(function: Callable) -> list[str]:
-    # Of torch.library.custom_op, of torch.ops.my.op, and of torch.ops.my.op.default.
+    # From torch.library.custom_op, from torch.ops.my.op, and from torch.ops.my.op.default.
     of = (getattr(function, name, None) for name in ("_opoverload", "default"))
     schema = getattr(next(filter(None, of), function), "_schema", None)
     if schema is not None:
@@ -127,13 +127,13 @@ def _leaf_names(name: str, value: object) -> list[str]:
 
 @dataclass
 class Example:
-    """What one call tells of an op.
+    """What one call shows about an op.
 
-    call: the example itself. letters: of each tensor's place, the letter of each dimension, with a
-    factor, or None where it stays. sizes: the example's. limits: of integers, the letter or the
-    number that they stay below; lengths: those that may be as large. offsets: of integers that say
-    where parts of a whole begin or end, as cu_seqlens does: the letter that they end at. takes:
-    types that the reference takes.
+    call: the example itself. letters: for each tensor, the letter and factor of each dimension, or
+    None where the dimension is fixed. sizes: those of the example. limits: for integers, the letter
+    or number that they stay below; lengths: those that may also equal it. offsets: for integers
+    that mark where parts of a whole begin or end, as cu_seqlens does, the letter that they end at.
+    takes: the types that the reference accepts.
     """
 
     call: Call
@@ -146,8 +146,8 @@ class Example:
 
     @classmethod
     def of(cls, call: Call, reference: Callable, shapes: dict[str, str] | None = None) -> Example:
-        """shapes: of each tensor in letters, as reference.py has it, or in numbers, which stay;
-        else the sizes tell."""
+        """shapes: each tensor's shape in letters, as in reference.py, or in numbers, which are
+        fixed; by default the shapes are inferred from the sizes."""
         example = cls(call, reference)
         if shapes is None:
             example._tie_equal_sizes()
@@ -187,8 +187,8 @@ class Example:
             self.sizes |= {f"n{size}": size for size in self.call.leaves[i].shape}
 
     def _untie(self) -> None:
-        """A dimension that the reference lets change alone has a letter of its own; one that does
-        not change, even with all of its size, has none. Offsets and what they divide stay one."""
+        """Give a dimension its own letter if the reference lets it change alone, and none if it
+        cannot change even with all equal ones. Offsets and what they divide stay tied."""
         for i in self.call.tensors:
             for place, size in enumerate(self.call.leaves[i].shape):
                 shared = sum(p[1] == f"n{size}" for ps in self.letters.values() for p in ps if p)
@@ -214,8 +214,8 @@ class Example:
                 self.offsets = {i: it for i, it in self.offsets.items() if it != letter}
 
     def _find_offsets(self) -> None:
-        """A vector of integers that never falls and ends with another one's size: where parts end,
-        or where they begin, with 0 before all others."""
+        """Find vectors of integers that never decrease and end with another tensor's size: the
+        ends of parts or, with a leading 0, the bounds."""
         for i in self.call.tensors:
             t = self.call.leaves[i]
             if t.is_floating_point() or t.dtype == torch.bool or t.dim() != 1 or len(t) < 2:
@@ -230,9 +230,9 @@ class Example:
         return self.draw(sizes, check=True) is not None
 
     def _find_limits(self) -> None:
-        """Integers stay below the smallest size that is above all of them: they may index it.
+        """Limit integers to the smallest size above all of them: they may be indices into it.
 
-        Where the largest is itself a size, and none is one more, they are lengths, up to it."""
+        If the largest equals a size, and no size is one more, they are lengths up to it."""
         for i in self.call.tensors:
             t = self.call.leaves[i]
             if i in self.limits or t.is_floating_point() or t.dtype == torch.bool or not t.numel():
@@ -253,13 +253,13 @@ class Example:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the first tensor of floats."""
+        """The type of the first floating-point tensor."""
         floats = self.call.floats
         return self.call.leaves[floats[0]].dtype if floats else torch.float32
 
     @property
     def mixed(self) -> bool:
-        """Whether its tensors of floats have several types: then they keep their own."""
+        """Whether its floating-point tensors have several types; these then stay as they are."""
         return len({self.call.leaves[i].dtype for i in self.call.floats}) > 1
 
     def draw(
@@ -271,9 +271,9 @@ class Example:
         offset: float = 0.0,
         check: bool = False,
     ) -> Call | None:
-        """A call of other sizes and random values, about as large as the example's.
+        """A call with other sizes and random values, about as large as the example's.
 
-        scale, offset: of the floats, besides. check: None where the reference refuses it.
+        scale, offset: applied to the floats. check: return None if the reference refuses it.
         """
         sizes = self.sizes | (sizes or {})
         dice = torch.Generator().manual_seed(seed)
@@ -287,8 +287,8 @@ class Example:
         return next((it for it in both if self.takes(it)), None)
 
     def takes(self, call: Call) -> bool:
-        """Whether the reference takes a call. What may be an index is tried on the CPU first: one
-        that is too large is an exception there, and on a GPU ends all that the process does."""
+        """Whether the reference accepts a call. Possible indices are tried on the CPU first: out of
+        range they raise there, but break the process's CUDA context on a GPU."""
         attempts = [call]
         floats = call.floats
         if any(call.leaves[i].is_cuda and i not in floats for i in call.tensors) and self._on_cpu:
@@ -339,7 +339,7 @@ class Example:
             limit = sizes[limit] if isinstance(limit, str) else limit
             limit += place in self.lengths
             low = int(like.min()) if like.numel() and int(like.min()) < 0 else 0
-            low = low if low > -2 else 0  # -100 and the like stand for "ignore": not drawn
+            low = low if low > -2 else 0  # -100 and the like mean "ignore" and are not drawn
             drawn = torch.randint(min(low, 0), max(limit, 1), shape, generator=dice)
             return drawn.to(like.dtype).to(like.device)
         dtype = like.dtype if dtype is None or self.mixed else dtype
@@ -362,19 +362,19 @@ class Example:
             if bool((values <= 1).all()):
                 drawn = drawn % 1.0
         drawn = drawn * scale + offset
-        if dtype.itemsize == 1:  # beyond its largest number there is only NaN
+        if dtype.itemsize == 1:  # larger numbers of these types become NaN
             drawn = drawn.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
         return drawn.to(dtype).to(like.device)
 
     def _with_numbers(self, call: Call, sizes: dict[str, int]) -> Call:
-        """With the new size for each whole number among the arguments that is one of its."""
+        """Replace each integer argument that equals one of the example's sizes by the new size."""
         new = {self.sizes[letter]: size for letter, size in sizes.items() if letter in self.sizes}
         return call.with_leaves(
             new.get(it, it) if type(it) is int and it > 1 else it for it in call.leaves
         )
 
     def within(self, call: Call) -> Call:
-        """With integers that index a tensor, or say where its parts end, cut down to its size."""
+        """Clamp integers that index a tensor, or mark where its parts end, to its size."""
         sizes: dict[str, int] = {}
         for i, places in self.letters.items():
             for place, size in zip(places, call.leaves[i].shape, strict=True):
@@ -391,7 +391,7 @@ class Example:
         return call.with_leaves(leaves)
 
     def elements(self, sizes: dict[str, int]) -> int:
-        """Of all tensors together."""
+        """The number of elements of all tensors together."""
         sizes = self.sizes | sizes
         return sum(
             math.prod(

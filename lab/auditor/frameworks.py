@@ -33,7 +33,7 @@ PYTORCHS = ("aten", "prim", "prims", "profiler", "debugprims", "c10d", "inductor
 
 
 class _Ops(TorchDispatchMode):
-    """Notes each call of an op that is not PyTorch's own, with copies of its arguments."""
+    """Records each call of an op that is not PyTorch's own, with copies of its arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def _ops(subject: Subject) -> list[tuple[torch._ops.OpOverload, list, dict]]:
 
 
 def _has_ops(subject: Subject) -> bool:
-    """Whether it calls an op that is not PyTorch's own, whose fakes are PyTorch's to mend."""
+    """Whether it calls an op other than PyTorch's own, whose fakes PyTorch is responsible for."""
     try:
         return bool(_ops(subject))
     except (NotRun, Found, Refused):
@@ -75,7 +75,7 @@ def _has_ops(subject: Subject) -> bool:
 
 
 def opcheck(subject: Subject) -> str:
-    """torch.library.opcheck of each op that it calls: schema, autograd, fake tensors, dynamic."""
+    """torch.library.opcheck of each op called: schema, autograd, fake tensors, dynamic shapes."""
     ops = _ops(subject)
     for number, (op, args, kwargs) in enumerate(ops):
         leads = subject.has_gradient and number == len(ops) - 1
@@ -95,7 +95,7 @@ def opcheck(subject: Subject) -> str:
 
 
 def _opchecked(op: object, args: tuple, kwargs: dict) -> None:
-    """opcheck; without its look at the schema for floats of a byte, which it cannot compare."""
+    """opcheck, without its schema test for one-byte floats, which it cannot compare."""
     try:
         torch.library.opcheck(op, args, kwargs)
     except Exception as error:
@@ -117,7 +117,7 @@ def _quiet():
 
 
 def fake(subject: Subject) -> str:
-    """Fake tensors of its results agree in shape, type and strides."""
+    """Fake tensors must agree with the results in shape, type and strides."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     call, sizes = _call(subject), {it: 5 + n for n, it in enumerate(subject.example.sizes)}
@@ -143,7 +143,7 @@ def fake(subject: Subject) -> str:
 
 
 def compiled(subject: Subject) -> str:
-    """torch.compile with fullgraph and dynamic shapes: the same, or refused."""
+    """torch.compile with fullgraph and dynamic shapes: the same results, or a refusal."""
     torch.compiler.reset()
     function = torch.compile(subject.function, fullgraph=True, dynamic=True, backend="aot_eager")
     try:
@@ -173,7 +173,7 @@ def compiled(subject: Subject) -> str:
 
 
 def autocast(subject: Subject) -> str:
-    """Inside torch.autocast, also with inputs of two types, as behind a matrix product."""
+    """Inside torch.autocast, also with inputs of two types, as after a matrix product."""
     if not subject.example.call.floats:
         raise NotRun("it takes no floats")
     kind = torch.device(subject.example.call.leaves[subject.example.call.floats[0]].device).type
@@ -202,7 +202,7 @@ def autocast(subject: Subject) -> str:
 
 
 def wrong_inputs(subject: Subject) -> str:
-    """What the reference refuses: another size of one tensor, another type. Refused, too."""
+    """What the reference refuses, one tensor of another size or type, must be refused, too."""
     call = _call(subject)
     for place in call.tensors:
         t = call.leaves[place]
@@ -230,7 +230,7 @@ def _must_refuse(subject: Subject, call: Call, what: str) -> None:
 
 
 def settings(subject: Subject) -> str:
-    """PyTorch's settings, and its dice, are after a call what they were before."""
+    """A call leaves PyTorch's settings and random number generators as they were."""
     call = _call(subject)
     with _settings_back():
         meant = _changed_by(subject.reference, subject, call)
@@ -241,7 +241,7 @@ def settings(subject: Subject) -> str:
     return ""
 
 
-# By name: how each setting is read, and how it is set.
+# How each setting is read and set, by name.
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch.is_grad_enabled()": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch.get_default_dtype()": (torch.get_default_dtype, torch.set_default_dtype),
@@ -264,7 +264,7 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     ),
     "the random numbers that follow": (torch.random.get_rng_state, torch.random.set_rng_state),
 }
-# Those of a GPU that the process has used. The device comes first: a stream belongs to one.
+# Settings of a GPU that the process has used. The device comes first: a stream belongs to one.
 _GPU_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch.cuda.current_device()": (torch.cuda.current_device, torch.cuda.set_device),
     "torch.cuda.current_stream()": (torch.cuda.current_stream, torch.cuda.set_stream),
@@ -273,7 +273,7 @@ _GPU_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 def _settings() -> dict[str, Any]:
-    """What each setting is now."""
+    """The current value of each setting."""
     used = _SETTINGS | (_GPU_SETTINGS if torch.cuda.is_initialized() else {})
     return {name: now() for name, (now, _) in used.items()}
 
@@ -288,7 +288,7 @@ def _same(a: object, b: object) -> bool:
 
 
 def _changed_by(function: object, subject: Subject, call: Call) -> set[str]:
-    """The settings that a call, and its backward pass, leaves changed."""
+    """The settings that a call or its backward pass leaves changed."""
     before = _settings()
     call.cloned().run(function)
     found = _changed_since(before)
@@ -304,7 +304,7 @@ def _changed_by(function: object, subject: Subject, call: Call) -> set[str]:
 
 @contextlib.contextmanager
 def _settings_back():
-    """Leaves every setting that an op may change as it was."""
+    """Restores every setting that an op may change."""
     before = _settings()
     try:
         yield
@@ -315,7 +315,7 @@ def _settings_back():
 
 
 def modes(subject: Subject) -> str:
-    """inference_mode and no_grad, and inputs that are made in inference mode."""
+    """inference_mode and no_grad, and inputs made in inference mode."""
     call = _call(subject)
     want = subject.results(call)
     try:
@@ -330,7 +330,7 @@ def modes(subject: Subject) -> str:
 
 
 def copies(subject: Subject) -> str:
-    """A deep copy and, where it can be pickled, what is unpickled: the same results."""
+    """A deep copy, and a pickled copy where possible, give the same results."""
     call = _call(subject)
     want = subject.results(call)
     ways = {"a deep copy": lambda f: copy.deepcopy(f)}

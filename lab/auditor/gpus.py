@@ -19,7 +19,7 @@ def _call(subject: Subject, gpus: int = 1) -> Call:
 
 
 def stream(subject: Subject) -> str:
-    """On another stream, behind work that takes long: it waits for its inputs."""
+    """On another stream, behind a long-running kernel: the op must wait for its inputs."""
     call = _call(subject)
     late = call.mapped(torch.zeros_like)
     side = torch.cuda.Stream()
@@ -40,7 +40,7 @@ def stream(subject: Subject) -> str:
 
 
 def graph(subject: Subject) -> str:
-    """Captured into a CUDA graph, and replayed with new data at the same addresses."""
+    """Captured into a CUDA graph and replayed with new data at the same addresses."""
     call, other = _call(subject), subject.example.draw(seed=subject.seed + 112, check=True)
     given = call.cloned()
     side = torch.cuda.Stream()
@@ -54,7 +54,7 @@ def graph(subject: Subject) -> str:
             outputs = given.run(subject.function)
         for y in outputs:
             y.fill_(7)
-        for i in given.tensors:  # after that: an output may be an input
+        for i in given.tensors:  # not earlier: an output may be an input
             given.leaves[i].copy_((other or call).leaves[i])
         captured.replay()
         torch.cuda.synchronize()

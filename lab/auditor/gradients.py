@@ -34,7 +34,7 @@ def _small(subject: Subject, dtype: torch.dtype | None = None, seed: int = 71) -
 
 
 def there(subject: Subject) -> str:
-    """Where the reference has a gradient the op has one, too."""
+    """The op has a gradient wherever the reference has one."""
     if not subject.reference_has_gradient:
         raise NotRun("the reference has no gradient")
     call = _small(subject)
@@ -70,14 +70,14 @@ def checked(subject: Subject) -> str:
         )
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
-        # A reference that gradcheck refuses, as at a corner of relu, says nothing of the op.
+        # If gradcheck refuses the reference, as at a kink of relu, it says nothing about the op.
         try:
             gradcheck(_of_floats(subject, call, subject.reference), _leaves(call), fast_mode=True)
         except Exception:
             return "gradcheck refuses the reference, too"
         try:
             subject.with_gradients(call, subject.arriving(call))
-        except Refused as refusal:  # its backward pass is for other types
+        except Refused as refusal:  # its backward pass supports only other types
             return f"refused: {refusal}"
         raise Found(f"gradcheck: {said[:250]}", call) from None
     return ""
@@ -88,7 +88,7 @@ def _leaves(call: Call) -> tuple[Tensor, ...]:
 
 
 def _of_floats(subject: Subject, call: Call, function: object = None):
-    """The op of its tensors of floats alone; of the results those of floats."""
+    """The op as a function of its floating-point tensors, returning its floating-point results."""
     function = function or subject.function
 
     def of(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -101,7 +101,7 @@ def _of_floats(subject: Subject, call: Call, function: object = None):
 
 
 def needs(subject: Subject) -> str:
-    """Each input alone asks for a gradient: it gets the same one."""
+    """Each input alone requires a gradient, and gets the same one."""
     _need(subject)
     call = _small(subject)
     grads = subject.arriving(call)
@@ -121,7 +121,7 @@ def needs(subject: Subject) -> str:
 
 
 def twice(subject: Subject) -> str:
-    """A second backward pass over a kept graph gives the same."""
+    """A second backward pass over a retained graph gives the same gradients."""
     _need(subject)
     call = _small(subject)
     leaves = _leaves(call)
@@ -139,7 +139,7 @@ def twice(subject: Subject) -> str:
 
 
 def double(subject: Subject) -> str:
-    """The derivative of the gradient: right, or refused; never zero without a word."""
+    """The second derivative: right, or refused; never silently zero."""
     _need(subject)
     dtype = torch.float64 if torch.float64 in subject.dtypes else None
     call = _small(subject, dtype)
@@ -182,7 +182,7 @@ def _second(function: object, subject: Subject, call: Call, dice: torch.Generato
     grads = torch.autograd.grad(end, leaves, create_graph=True, allow_unused=True)
     known = [g for g in grads if g is not None and is_recorded(g)]
     if any(g.grad_fn is not None and g.grad_fn.name().endswith("Error") for g in known):
-        raise RuntimeError("marked with @once_differentiable")  # it leads to no input by itself
+        raise RuntimeError("marked with @once_differentiable")  # not connected to any input
     if not known:
         return None
     weights = [torch.randn(g.shape, dtype=torch.float64, generator=dice).to(g) for g in known]

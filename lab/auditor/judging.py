@@ -1,4 +1,4 @@
-"""Whether results are right: their error against float64 beside PyTorch's own in the same type."""
+"""Whether results are right: their error against float64, compared with PyTorch's in that type."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from lab.auditor.example import Call, clone
 from lab.measure.error import absolute_error
 
-CONDITION = 64  # a result that rounding moves by so many ULP has noise in it
-TIMES, HALVES = 3, 4  # of PyTorch's error, and of halves of an ULP of the largest: about right
-WRONG = 8  # times as much: certainly wrong
+CONDITION = 64  # a result that rounding moves by this many ULP is mostly noise
+TIMES, HALVES = 3, 4  # limits: times PyTorch's error, plus half ULPs of the largest element
+WRONG = 8  # times the limit: certainly wrong
 
 Results = dict[str, Tensor]
 
@@ -29,21 +29,21 @@ class NoGradient(Exception):
 
 
 def results(function: Callable, call: Call) -> Results:
-    """What the function returns: "output", or "output 0" and so on."""
+    """The tensors that the function returns, named "output", or "output 0" and so on."""
     with torch.no_grad(), _within(function, call):
         found = call.run(function)
     return named(found)
 
 
 def _within(function: Callable, call: Call) -> AbstractContextManager:
-    """Where a function that the audit watches notes that it is at work."""
+    """The context in which a function that the audit watches records that it is running."""
     return function.at_work(call) if isinstance(function, Watched) else nullcontext()
 
 
 class Watched:
-    """A reference whose crashes are known for its own, and not tried again.
+    """A reference whose crashes are told from the op's and are not repeated.
 
-    mark: the file that names the call meanwhile. avoid: calls that it refuses from now on.
+    mark: the file that names the call while it runs. avoid: calls that it refuses from now on.
     """
 
     def __init__(self, function: Callable, mark: Path, avoid: set[str]) -> None:
@@ -67,7 +67,7 @@ class Watched:
             yield
         except Exception:
             if gpu_is_lost():
-                os._exit(1)  # the mark stays: the process that follows does without such a call
+                os._exit(1)  # the mark stays: the next process skips this call
             raise
         finally:
             if not before:
@@ -75,7 +75,7 @@ class Watched:
 
 
 def gpu_is_lost() -> bool:
-    """Whether a kernel's fault has ended all that this process can do on its GPU."""
+    """Whether a kernel's fault has made the GPU unusable for this process."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return False
     try:
@@ -98,10 +98,10 @@ def with_gradients(
     wanted: list[int] | None = None,
     dispose: Callable[[Call], None] | None = None,
 ) -> Results:
-    """The same, and "gradient of x" for each input of floats; of those places that are wanted.
+    """The results, and "gradient of x" for each floating-point input, or for those at `wanted`.
 
-    arriving: at each output of floats. dispose: called with the inputs between the two passes.
-    Raises NoGradient where the outputs do not lead back.
+    arriving: the gradient of each floating-point output. dispose: called with the inputs between
+    the two passes. Raises NoGradient where the outputs do not depend on the inputs.
     """
     with _within(function, call):
         return _with_gradients(function, call, arriving, wanted, dispose)
@@ -118,7 +118,7 @@ def _with_gradients(
     leaves = call.mapped(lambda t: t.detach().requires_grad_(), wanted)
     outputs = leaves.run(function)
     ends = [y for y in outputs if y.is_floating_point()]
-    # Copies: the truth is made of the same, after an op that may write to what arrives.
+    # Copies: the op may write to its arriving gradients, and the truth is computed from them later.
     given = [(y, clone(g)) for y, g in zip(ends, arriving, strict=False) if is_recorded(y)]
     if not given:
         raise NoGradient("its results lead to no gradient")
@@ -138,12 +138,12 @@ def _with_gradients(
 
 
 def is_recorded(y: Tensor) -> bool:
-    """PyTorch marks what lacks a gradient by a node that only warns."""
+    """Whether autograd recorded y. PyTorch marks an op without a gradient by a node that warns."""
     return y.grad_fn is not None and not y.grad_fn.name().endswith("NotImplemented")
 
 
 def noise(outputs: list[Tensor], seed: int = 0) -> list[Tensor]:
-    """Gradients to arrive at the outputs of floats."""
+    """Random gradients for the floating-point outputs."""
     dice = torch.Generator().manual_seed(seed + 1)
     return [
         torch.randn(y.shape, dtype=torch.float64, generator=dice).to(y.dtype).to(y.device)
@@ -154,10 +154,10 @@ def noise(outputs: list[Tensor], seed: int = 0) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One result: how far off, how far it may be, and an element of it.
+    """One result: how far off it is, how far it may be, and an element of it.
 
-    tells: whether zeros, or one number everywhere, would be found wrong by the same measure.
-    summed: how far off sums may be whose terms are added one by one.
+    tells: whether the same limit would reject zeros, or one number everywhere. summed: how far off
+    sums may be if their terms are added one by one.
     """
 
     name: str
@@ -186,8 +186,8 @@ class Judgement:
 
 
 def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor) -> Judgement:
-    """truth: the reference's in float64. bar: its in the type of `got`, or, of float64, in float32;
-    bar_truth: the truth of that one."""
+    """truth: the reference's result in float64. bar: its result in the type of `got` (in float32
+    where that is float64); bar_truth: the truth for that bar."""
     if got.shape != truth.shape:
         place = f"it has the shape {list(got.shape)}; wanted is {list(truth.shape)}"
         return Judgement(name, math.nan, 0, 0, True, place)
@@ -204,7 +204,7 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
     theirs = scale * absolute_error(bar, bar_truth.double())
     off = absolute_error(got, truth.double())
     same_as_pytorch = (got == bar.to(got.dtype)) | (got.isnan() & bar.isnan())
-    overflowed = ~bar.isfinite() & truth.isfinite()  # of PyTorch in this type: no measure
+    overflowed = ~bar.isfinite() & truth.isfinite()  # PyTorch overflows in this type: no bar
     off = off.masked_fill(same_as_pytorch | overflowed, 0)
     finite = truth[truth.isfinite()].double()
     largest = finite.abs().max().item() if finite.numel() else 0.0
@@ -223,15 +223,15 @@ def judged(name: str, got: Tensor, truth: Tensor, bar: Tensor, bar_truth: Tensor
 
 
 def computable(t: Tensor) -> Tensor:
-    """Itself, or in float32 what PyTorch only stores: floats of one byte."""
+    """The tensor itself, or its float32 copy for one-byte floats, which PyTorch only stores."""
     return t.float() if t.is_floating_point() and t.itemsize == 1 else t
 
 
 def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtype) -> Judgement:
-    """A judgement that allows for a result that is made of rounding: a variance of equal numbers.
+    """Allow for a result that consists of rounding errors, as a variance of equal numbers does.
 
-    changed: the truth with Noise. Where that moves the result by many ULP of its largest element,
-    its last digits mean nothing, even where PyTorch's happen to be right.
+    changed: the truth under Noise. If that moves the result by many ULP of its largest element, the
+    last digits mean nothing, even if PyTorch's happen to be right.
     """
     if changed.shape != truth.shape:
         return found
@@ -247,9 +247,9 @@ def allowing(found: Judgement, truth: Tensor, changed: Tensor, dtype: torch.dtyp
 
 
 def within_sums(found: Judgement, truth: Tensor, moved: Tensor) -> Judgement:
-    """A judgement that allows for sums whose terms are added one by one.
+    """Allow for sums whose terms are added one by one.
 
-    moved: the truth with Sums. PyTorch adds in pairs, and is more exact the longer a sum is.
+    moved: the truth under Sums. PyTorch adds pairwise, which is more exact the longer the sum is.
     """
     if moved.shape != truth.shape:
         return found
@@ -258,12 +258,12 @@ def within_sums(found: Judgement, truth: Tensor, moved: Tensor) -> Judgement:
 
 
 def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Tensor]) -> Judgement:
-    """A judgement that allows for a gradient that is made of the rounded results.
+    """Allow for a gradient that is computed from the rounded results.
 
-    Many ops save what they return, as tanh does: 1 - y * y is 0 where y rounds to 1. So a gradient
-    is known to an ULP of y for the x that it came from, times what arrives. Where it is made of
-    exp(x - y), as that of logsumexp, it is known to as much of itself as an ULP of y is; up to a
-    thousandth here, for most gradients are not.
+    Many ops save what they return, as tanh does: 1 - y * y is 0 where y rounds to 1. Such a
+    gradient is known only to one ULP of y for its x, times the arriving gradient. A gradient made
+    of exp(x - y), as that of logsumexp, has a relative error of one ULP of y; at most a thousandth
+    is allowed here, because most gradients are not of this form.
     """
     results = [y for name, y in truth.items() if name.startswith("output")]
     floats = [computable(y).double() for y in results if y.is_floating_point()]
@@ -282,15 +282,15 @@ def from_rounded(found: Judgement, x: Tensor, truth: Results, arriving: list[Ten
 
 
 def largest_of(t: Tensor) -> float:
-    """Of the sizes of its finite elements; 0 where there are none."""
+    """The largest magnitude of its finite elements; 0 where there are none."""
     finite = t[t.isfinite()]
     return finite.abs().max().item() if finite.numel() else 0.0
 
 
 def picks_equal(got: Tensor, theirs: Tensor, inputs: list[Tensor]) -> bool:
-    """Whether two results are indices into an input, and pick equal elements of it.
+    """Whether two results are indices into an input and pick equal elements of it.
 
-    Sorting and the like leave open which of equal elements comes first.
+    Sorting and the like do not define which of equal elements comes first.
     """
     if got.dtype not in (torch.int64, torch.int32) or got.shape != theirs.shape:
         return False
@@ -311,7 +311,7 @@ def picks_equal(got: Tensor, theirs: Tensor, inputs: list[Tensor]) -> bool:
                     break
                 places = index.sort(dim).values
                 if bool((places.diff(dim=dim) == 0).any()):
-                    break  # an element twice: no order
+                    break  # an element twice: not a permutation
                 picked.append(x.gather(dim, index))
             if len(picked) == 2 and torch.equal(*(it.nan_to_num() for it in picked)):
                 return True
@@ -319,7 +319,7 @@ def picks_equal(got: Tensor, theirs: Tensor, inputs: list[Tensor]) -> bool:
 
 
 def alike(a: Tensor, b: Tensor) -> bool:
-    """Whether two runs of one call gave the same, but for sums in another order."""
+    """Whether two runs of one call gave the same results, up to the order of sums."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if not a.is_floating_point():
@@ -332,7 +332,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
 
 
 class Noise(TorchDispatchMode):
-    """Moves what each operation returns up or down by a relative error, at random."""
+    """Perturbs the result of each operation by a random relative error."""
 
     def __init__(self, eps: float, seed: int) -> None:
         super().__init__()
@@ -341,7 +341,7 @@ class Noise(TorchDispatchMode):
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         outputs = op(*args, **(kwargs or {}))
         if any(it.alias_info is not None for it in op._schema.returns):
-            return outputs  # views, and what is written in place
+            return outputs  # views, and results written in place
         return tree_map_only(Tensor, self._moved, outputs)
 
     def _moved(self, t: Tensor) -> Tensor:
@@ -352,10 +352,10 @@ class Noise(TorchDispatchMode):
 
 
 class Sums(TorchDispatchMode):
-    """Moves each sum by the bound of its error, with a random sign.
+    """Perturbs each sum by the bound of its error, with a random sign.
 
-    n numbers that are added one by one, each sum rounded, are off by at most n / 2 * eps times the
-    sum of their sizes.
+    A sum of n numbers, added and rounded one by one, is off by at most n / 2 * eps times the sum of
+    their magnitudes.
     """
 
     def __init__(self, eps: float, seed: int) -> None:
@@ -372,7 +372,7 @@ class Sums(TorchDispatchMode):
 
 
 def _terms(op: torch._ops.OpOverload, args: tuple, y: object) -> int:
-    """How many numbers each element of y is the sum of; 0 where it is none."""
+    """How many terms each element of y sums; 0 if the op is not a sum."""
     if not isinstance(y, Tensor) or y.dtype != torch.float64 or not y.numel():
         return 0
     name = op.overloadpacket.__name__
@@ -396,5 +396,5 @@ def _judged_integers(name: str, got: Tensor, truth: Tensor, bar: Tensor) -> Judg
 
 
 def _power(largest: float) -> float:
-    """The power of two below it."""
+    """The largest power of two that does not exceed it."""
     return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 0.0

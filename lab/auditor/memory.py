@@ -1,4 +1,4 @@
-"""Traps of memory: strides, offsets, aliases, writes to what is only to be read."""
+"""Traps of memory: strides, offsets, aliases, writes to read-only inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.auditor.subject import Found, NotRun, Refused, Subject
 
 
 def layout(name: str, subject: Subject) -> str:
-    """A layout of all inputs at once, and of each alone: right, or refused."""
+    """One layout, for all inputs at once and for each alone: right, or refused."""
     change, example = cases.LAYOUTS[name], subject.example
     letters = list(example.sizes)
     drawn = [{}, {letters[-1]: 64} if letters else {}, {letters[-1]: 7} if letters else {}]
@@ -28,7 +28,7 @@ def layout(name: str, subject: Subject) -> str:
                 try:
                     subject.results(base)
                 except Refused:
-                    continue  # it refuses these sizes, in whatever layout
+                    continue  # the op refuses these sizes in any layout
             for only in [base.tensors, *([i] for i in base.tensors if len(base.tensors) > 1)]:
                 call = base.with_leaves(
                     _laid_out(change, it, i in example.offsets) if i in only else it
@@ -49,7 +49,7 @@ def layout(name: str, subject: Subject) -> str:
 
 
 def _laid_out(change: cases.Layout, t: Tensor, as_it_is: bool) -> Tensor:
-    """as_it_is: t stays where the layout would repeat values, which its meaning forbids."""
+    """as_it_is: keep t as it is where the layout would repeat values that must differ."""
     new = change(t)
     return t if as_it_is and not torch.equal(new, t) else new
 
@@ -59,7 +59,7 @@ def _differs(a: Tensor, b: Tensor) -> bool:
 
 
 def arriving(name: str, subject: Subject) -> str:
-    """A layout of the gradients that arrive, which gradcheck never tries."""
+    """One layout of the arriving gradients, which gradcheck never varies."""
     _need_gradient(subject)
     change, example = cases.LAYOUTS[name], subject.example
     letters = list(example.sizes)
@@ -81,7 +81,7 @@ def _need_gradient(subject: Subject) -> None:
 
 
 def inputs_unwritten(subject: Subject) -> str:
-    """The bits of inputs and of arriving gradients are the same after a call."""
+    """A call leaves the bits of its inputs and arriving gradients unchanged."""
     call = subject.example.draw(seed=subject.seed + 31, check=True) or subject.example.call
     meant = _written_by(subject.reference, call, [])
     grads = subject.arriving(call) if subject.has_gradient else []
@@ -125,7 +125,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def not_aliased(subject: Subject) -> str:
-    """An output shares memory with no input, nor with the output of another call."""
+    """An output shares no memory with an input, nor with the output of another call."""
     first = subject.example.draw(seed=subject.seed + 41, check=True) or subject.example.call
     second = subject.example.draw(seed=subject.seed + 42, check=True) or subject.example.call
     mine, meant = first.cloned(), first.cloned()
@@ -151,7 +151,7 @@ def not_aliased(subject: Subject) -> str:
 
 
 def _gradients_of_their_own(subject: Subject, first: Call, second: Call) -> None:
-    """A second backward pass leaves the gradients of the first as they are."""
+    """A second backward pass leaves the gradients of the first unchanged."""
     grads = subject.with_gradients(first, subject.arriving(first))
     kept = {name: y.clone() for name, y in grads.items()}
     subject.with_gradients(second, subject.arriving(second))
@@ -170,8 +170,8 @@ def _shared(outputs: list[Tensor], call: Call) -> set[tuple[int, str]]:
 
 
 def cached(subject: Subject) -> str:
-    """Other values at the same addresses, in the same tensor objects and in new ones, whose
-    versions are the old ones': other results."""
+    """Other values at the same addresses, in the same tensor objects and in new ones with the same
+    version counters, must give other results."""
     call = subject.example.draw(seed=subject.seed + 51, check=True) or subject.example.call
     for turn in range(5):
         other = subject.example.draw(seed=subject.seed + 52 + turn, check=True)
@@ -190,13 +190,13 @@ def cached(subject: Subject) -> str:
 
 
 def _again(t: Tensor) -> Tensor:
-    """Another tensor in the same memory, as a new one gets that of one that is gone."""
+    """Another tensor in the same memory, as the caching allocator would reuse it."""
     new = torch.empty(0, dtype=t.dtype, device=t.device)
     return new.set_(t.untyped_storage(), t.storage_offset(), t.shape, t.stride())
 
 
 def leaks(subject: Subject) -> str:
-    """A hundred calls leave nothing behind, be their gradients asked for or not."""
+    """A hundred calls leak no memory, with and without gradients."""
     call = subject.example.call
     recorded = call.mapped(lambda t: t.detach().requires_grad_(), call.floats)
 
@@ -222,7 +222,7 @@ def leaks(subject: Subject) -> str:
 
 
 def saved(subject: Subject) -> str:
-    """An input that is changed between forward and backward: an error, or the right gradient."""
+    """An input changed between forward and backward: an error, or the right gradient."""
     _need_gradient(subject)
     call = subject.example.draw(seed=subject.seed + 61, check=True) or subject.example.call
     grads = subject.arriving(call)

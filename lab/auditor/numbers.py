@@ -1,4 +1,4 @@
-"""Traps of numbers: error, sizes, types, scales, special values."""
+"""Numerical traps: error, sizes, types, scales, special values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lab.auditor.example import Call
 from lab.auditor.judging import Judgement, alike, computable, largest_of, results
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
-LARGEST = 1 << 18  # elements of a call that sizes are drawn for
-LONG_ENOUGH = 0.1  # seconds of a call, for its growth to be told from noise
-MOST_SECONDS = 20.0  # that the calls of sizes beyond a grid may take together
+LARGEST = 1 << 18  # limit on the elements of a call with drawn sizes
+LONG_ENOUGH = 0.1  # seconds of a call from which its growth can be told from noise
+MOST_SECONDS = 20.0  # limit on all calls with sizes beyond a grid
 
 
 def error(subject: Subject) -> str:
-    """Draws of the example's sizes, in each type: until zeros and constants would be found out."""
+    """Draws of the example's sizes in each type, until zeros and constants would be rejected."""
     try:
         subject.results(subject.example.call)
     except Refused as error:
@@ -71,7 +71,7 @@ def _drawn(
 
 
 def sizes(subject: Subject) -> Iterator[dict[str, int]]:
-    """Sizes around the example's, few elements first: one letter at a time, then all at random."""
+    """Sizes around the example's, smallest first: one letter at a time, then all at random."""
     letters = subject.example.sizes
     small = {letter: min(size, 3) for letter, size in letters.items()}
     found = [small | {letter: n} for letter in letters for n in cases.SIZES + cases.LARGE_SIZES]
@@ -82,7 +82,7 @@ def sizes(subject: Subject) -> Iterator[dict[str, int]]:
 
 
 def shapes(subject: Subject) -> str:
-    """Odd, prime, powers of two plus and minus one, 1, beyond one block: in two types."""
+    """Odd, prime, powers of two plus and minus one, 1, more than one block: in two types."""
     if not subject.example.sizes:
         raise NotRun("the reference takes no other sizes than the example's")
     tried = refused = 0
@@ -110,7 +110,7 @@ def empty(subject: Subject) -> str:
 
 
 def grid(subject: Subject) -> str:
-    """More rows than a grid has blocks in y and z, of each size in turn."""
+    """More rows than a grid has blocks in y and z, for each size in turn."""
     small = {letter: min(size, 2) for letter, size in subject.example.sizes.items()}
     known = [
         (_would_take(subject, small, letter), letter, small | {letter: cases.MANY_ROWS})
@@ -130,10 +130,10 @@ def grid(subject: Subject) -> str:
 
 
 def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
-    """Seconds that MANY_ROWS of a size will take, as smaller ones grow: an op whose time grows by
-    the square of it would take minutes on the simulator. 0 where it takes none of it.
+    """Estimated seconds of a call with MANY_ROWS of a size, extrapolated from smaller ones:
+    quadratic ops would take minutes on the simulator. 0 if the op takes no such size.
 
-    The growth is that of processor seconds; a busy machine takes longer for each of them.
+    Growth is measured in CPU seconds, then scaled by how busy the machine is.
     """
     seconds: list[float] = []
     for doublings_left in range(6, 0, -1):
@@ -151,9 +151,9 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
         busy = max((time.perf_counter() - began_at) / max(seconds[-1], 1e-9), 1.0)
         if len(seconds) > 2 and seconds[-1] > LONG_ENOUGH:
             break
-    # The growth of differences: a part of the time is the same for any size.
+    # Extrapolate differences: part of the time does not depend on the size.
     before, last = (after - first for first, after in itertools.pairwise(seconds[-3:]))
-    growth = min(max(last / max(before, 1e-9), 1.0), 8.0)  # from none to cubic
+    growth = min(max(last / max(before, 1e-9), 1.0), 8.0)  # from constant to cubic
     return busy * (seconds[-1] + sum(last * growth**n for n in range(1, doublings_left + 1)))
 
 
@@ -173,7 +173,7 @@ def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:
 
 
 def scales(subject: Subject) -> str:
-    """Small, large, and far from zero."""
+    """Small and large values, and values far from zero."""
     tried = 0
     for scale, offset in itertools.product(cases.SCALES, cases.OFFSETS):
         call = _drawn(subject, {}, None, 2, scale, offset)
@@ -189,7 +189,7 @@ def scales(subject: Subject) -> str:
 
 
 def special(subject: Subject) -> str:
-    """NaN, infinities, zeros and subnormal numbers: as PyTorch has it, in this type or float64."""
+    """NaN, infinities, zeros and subnormals: as PyTorch in this type or in float64."""
     example = subject.example
     if not example.call.floats:
         raise NotRun("it takes no floats")
@@ -210,11 +210,11 @@ def special(subject: Subject) -> str:
 
 
 def _same_kind(subject: Subject, call: Call) -> Found | None:
-    """Raises Found where a NaN or an infinity is missing, or one too many.
+    """Raises Found where a NaN or an infinity is missing or unexpected.
 
-    Returns it as a note where a NaN stands for an infinity, as that of x * (w * s) - mean * (w * s)
-    for (x - mean) * s * w; and where a reference that is made in float64 does not overflow: that
-    does not tell what numbers of the call's type would do on the way.
+    Returns it as a note where a NaN stands for an infinity, as x * (w * s) - mean * (w * s) has it
+    for (x - mean) * s * w; and where the float64 reference does not overflow: that does not tell
+    what arithmetic in the call's own type would do on the way.
     """
     try:
         got = subject.results(call)
@@ -222,7 +222,7 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
         return None
     note = None
     wants = [_reference(subject, call)] * 2
-    with suppress(Exception):  # it refuses float64
+    with suppress(Exception):  # the reference refuses float64
         wants[1] = _reference(subject, call.to(torch.float64))
     for name, y in got.items():
         if not y.is_floating_point() or any(name not in want for want in wants):
@@ -237,7 +237,7 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
         finite = theirs[0].isfinite() & theirs[1].to(y.dtype).isfinite()
         lost = y.isnan() & (infinite | finite & (theirs[0].abs() >= most / 16))
         wrong = (nan.all(0) | ~nan.any(0)) & (y.isnan() != nan[0])
-        if bool((wrong & y.isinf()).any()):  # of infinities of both signs, or 0 times one
+        if bool((wrong & y.isinf()).any()):  # infinities of both signs, or 0 times infinity
             wrong &= ~y.isinf() | _counts(subject, call, name, _is_nan)
         wrong = (wrong | infinite & ~nan.any(0) & (y != theirs[0])) & ~lost
         overflowed = finite & y.isinf() & (theirs[0].abs() < most / 16)
@@ -262,10 +262,9 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
 def _counts(
     subject: Subject, call: Call, name: str, of: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Of a result's elements, those that depend on what stands in the place of special values, or
-    of those that `of` tells.
+    """Mask of a result's elements that depend on special values, or on those that `of` selects.
 
-    Of the others PyTorch may have a NaN that is 0 times one, such as of a key that a mask hides.
+    Elsewhere PyTorch may still give NaN from 0 times NaN, as for a key that a mask hides.
     """
     of = of or _special
     odd = [i for i in call.floats if bool(of(call.leaves[i].view(-1)[:2]).any())]
@@ -278,7 +277,7 @@ def _counts(
 
 
 def _special(t: Tensor) -> Tensor:
-    """Which elements are special values."""
+    """Mask of the elements that are special values."""
     wide = computable(t).double()
     return ~wide.isfinite() | torch.isin(wide, wide.new_tensor(cases.special_values(t.dtype)))
 
@@ -305,7 +304,7 @@ def _reference(subject: Subject, call: Call) -> dict[str, Tensor]:
 
 
 def tiny(subject: Subject) -> str:
-    """Subnormal numbers and the smallest normal ones do not become zero or NaN."""
+    """Subnormals and the smallest normal numbers do not become zero or NaN."""
     if not subject.example.call.floats:
         raise NotRun("it takes no floats")
     call = _drawn(subject, {}, None, 4)
@@ -326,7 +325,7 @@ def tiny(subject: Subject) -> str:
 
 
 def same_bits(subject: Subject) -> str:
-    """Three runs in memory that held something else."""
+    """Three runs give the same bits, whatever the memory held before."""
     runs = []
     call = _drawn(subject, {}, None, 5) or subject.example.call
     arriving = subject.arriving(call) if subject.has_gradient else []
@@ -353,7 +352,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def unwritten(subject: Subject) -> str:
-    """Outputs and workspaces that hold NaN before: every element is written before it is read."""
+    """Outputs and workspaces start as NaN: every element must be written before it is read."""
     tried = 0
     for given in itertools.islice(sizes(subject), 4, 40, 6):
         call = _drawn(subject, given, None, 6)
@@ -373,7 +372,7 @@ def unwritten(subject: Subject) -> str:
 
 
 def parameters(subject: Subject) -> str:
-    """Numbers among the arguments: others than the example's, and a whole one for a float."""
+    """Numeric arguments: other values than the example's, and an integer for a float."""
     call = subject.example.call
     floats = [i for i, it in enumerate(call.leaves) if type(it) is float]
     if not floats:

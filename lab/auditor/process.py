@@ -1,4 +1,4 @@
-"""An audit in a process of its own: one that crashes or hangs is a row, and another goes on."""
+"""An audit in a separate process: a crash or hang becomes a row, and a new process continues."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from lab.auditor.rows import dumped, ended, subject, tried
 from lab.auditor.traps import TRAPS
 from lab.checker.trial import signal_words
 
-LOST = 70  # the status of a process whose GPU does nothing more after a kernel's fault
-START = 60.0  # seconds until a process has imported PyTorch and the op, builds not counted
-BUILDS = 240.0  # that the first trap may take longer, and those that the checker compiles for
-COMPILE = ("kernel/", "source/")  # the traps that it compiles for, and those that read its builds
+LOST = 70  # exit status of a process whose GPU is unusable after a kernel's fault
+START = 60.0  # seconds for a process to import PyTorch and the op, not counting builds
+BUILDS = 240.0  # extra seconds for the first trap, and for traps that compile
+COMPILE = ("kernel/", "source/")  # traps that compile, and traps that read those builds
 
 
 def run_apart(
     request: tuple, keys: list[str], seconds: float, step: Callable[[str], None]
 ) -> tuple[list[Row], list[str]]:
-    """The rows of the traps, and notes. step: told of each trap as it begins.
+    """The rows of the traps, and notes. step: called with each trap as it begins.
 
-    The traps that compile kernels anew have a process of their own, beside that of the others.
+    The traps that compile kernels anew run in a second process, in parallel with the others.
     Raises TypeError, PicklingError or AttributeError where the request cannot be sent, and
     ImportError where the other process cannot read it.
     """
@@ -64,8 +64,8 @@ def run_apart(
 def _rows(
     request: tuple, keys: list[str], seconds: float, step: Callable[[str], None]
 ) -> Generator[None, None, tuple[dict[str, Row], list[str]]]:
-    """The rows of the traps by their keys, and notes, of one process, and another where it ended
-    early. Yields while it waits."""
+    """Rows by trap key, and notes, from one process, and from new ones if it ends early.
+    Yields while it waits."""
     by_key = {it.key: it for it in TRAPS}
     rows: dict[str, Row] = {}
     notes: list[str] = []
@@ -88,7 +88,7 @@ def _rows(
             if not (folder / "begun").exists():
                 raise ImportError(_tail(folder) or how)
             mark = folder / "reference"
-            if mark.exists():  # no fault of the op's: the trap goes on without such calls
+            if mark.exists():  # the reference crashed, not the op: skip such calls
                 with (folder / "avoid").open("a") as avoid:
                     avoid.write(mark.read_text() + "\n")
                 mark.unlink()
@@ -113,9 +113,9 @@ def _rows(
 
 
 class _Pickler(cloudpickle.Pickler):
-    """One that takes subclasses of torch.autograd.Function that a notebook defines.
+    """Pickles subclasses of torch.autograd.Function that a notebook defines.
 
-    Each has a class for its nodes, which is made anew with it.
+    PyTorch makes a class for the nodes of each such class, and makes it again on unpickling.
     """
 
     def reducer_override(self, it: object) -> object:
@@ -129,7 +129,7 @@ _PICKLE.Pickler = _Pickler
 
 
 def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> Generator[None, None, str]:
-    """Run the child until it ends; "" where it ended in order, else how it ended."""
+    """Run the child until it ends; "" for a regular end, else how it ended."""
     for name in ("begun", "running"):
         (folder / name).unlink(missing_ok=True)
     with (folder / "output").open("w") as output:
@@ -172,7 +172,7 @@ def _run(folder: Path, seconds: float, step: Callable[[str], None]) -> Generator
 
 
 def _running(folder: Path) -> tuple[str, float | None]:
-    """The trap that is tried, and since when on the clock that all processes share."""
+    """The running trap, and its start on the clock that all processes share."""
     try:
         key, began = (folder / "running").read_text().split("\t")
     except (OSError, ValueError):
@@ -181,7 +181,7 @@ def _running(folder: Path) -> tuple[str, float | None]:
 
 
 def _runs(folder: Path, key: str) -> None:
-    """Written whole: one that is read half would have another trap's limit of time."""
+    """Written atomically: a partial read would give the trap another one's time limit."""
     (folder / "running.part").write_text(f"{key}\t{time.monotonic()}")
     (folder / "running.part").replace(folder / "running")
 
@@ -192,12 +192,12 @@ def _tail(folder: Path) -> str:
 
 
 def main(folder: Path) -> None:
-    """The child: rows go to FOLDER/rows, one a line, as they come."""
+    """The child: appends rows to FOLDER/rows, one a line, as they are found."""
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jitload.announce(False)
     if jitload.default_target() == "cpu":
-        jitload.simulator_runtime()  # from here on tensors have guards
+        jitload.simulator_runtime()  # tensors allocated from here on have guards
     request = torch.load(folder / "request.pt", weights_only=False)
     function, call, reference, *more = request
     avoid = folder / "avoid"
@@ -212,9 +212,9 @@ def main(folder: Path) -> None:
             for row in tried(made, [by_key[key]]):
                 rows.write(f"{key}\t{dumped(row)}\n")
                 rows.flush()
-            if gpu_is_lost():  # no row after this one would be the op's
+            if gpu_is_lost():  # later rows would not be the op's fault
                 os._exit(LOST)
-    # Whole, or not at all: from here on it may be killed for the time that the last trap took.
+    # Atomically: from here on the parent may kill this process for the last trap's time.
     (folder / "notes.part").write_text(json.dumps(made.notes))
     (folder / "notes.part").replace(folder / "notes")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What an audit found: rows, as text, HTML and JSON."""
+"""The findings of an audit: rows, as text, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 OK, NOTE, FAIL, REFUSED, NOT_RUN = "ok", "note", "FAIL", "refused", "not run"
-# As lab.checker's pages have it: a colour for each verdict, in both themes.
+# Colours for each verdict in both themes, as on the pages of lab.checker.
 COLORS = {
     OK: "0, 114, 178",
     NOTE: "150, 110, 0",
@@ -23,9 +23,9 @@ COLORS = {
 class Row:
     """One trap.
 
-    verdict: "ok"; "FAIL", the op falls into it; "note", worth knowing; "refused", by a clear
-    exception; "not run", why stands in the message. example: the smallest call that shows it.
-    line: FILE:NUMBER, if there is one. advice: what to do, where the verdict is FAIL or note.
+    verdict: "ok"; "FAIL", the op falls into it; "note", worth knowing; "refused", with a clear
+    exception; "not run", for the reason in the message. example: the smallest call that shows it.
+    line: FILE:NUMBER, if there is one. advice: what to do about a FAIL or a note.
     """
 
     section: str
@@ -39,12 +39,12 @@ class Row:
 
 
 class Audit:
-    """The rows of an audit; true where the op fell into no trap.
+    """The rows of an audit; true if the op fell into no trap.
 
     Attributes:
         what: the op's name.
-        rows: one of each trap.
-        notes: what holds for all of them.
+        rows: one for each trap.
+        notes: remarks that apply to all of them.
     """
 
     def __init__(self, what: str, rows: Iterable[Row], notes: Iterable[str] = ()) -> None:
@@ -62,7 +62,7 @@ class Audit:
         return [it for it in self.rows if it.verdict == FAIL]
 
     def row(self, name: str, section: str | None = None) -> Row:
-        """The row of a trap, by its name; `section` where two sections have one of that name."""
+        """The row of a trap by its name; pass `section` if two sections have such a trap."""
         found = [it for it in self.rows if it.name == name and section in (None, it.section)]
         if len(found) != 1:
             known = ", ".join(it.name for it in self.rows)
@@ -93,7 +93,7 @@ class Audit:
         printer.text(str(self))
 
     def as_dict(self) -> dict:
-        """For json.dumps: the same in every run of the same call, but for the seconds."""
+        """For json.dumps. Runs of the same call differ only in the seconds."""
         return {
             "op": self.what,
             "ok": self.ok,
@@ -109,7 +109,7 @@ class Audit:
         return cls(said["op"], [Row(**it) for it in said["rows"]], said["notes"])
 
     def save(self, path: str | Path) -> Path:
-        """Write it as a page of HTML."""
+        """Write it as an HTML page."""
         path = Path(path)
         path.write_text(
             f"<!doctype html><meta charset='utf-8'><title>{html.escape(self.headline)}</title>"
@@ -141,8 +141,8 @@ _CELL = "padding: 0.15em 0.9em 0.15em 0; text-align: left; vertical-align: top; 
 
 
 def _texts(rows: Iterable[Row]) -> Iterator[tuple[Row, str, list[str]]]:
-    """Each row, its message, and what stands below. What fails on the same line for the same reason
-    is told once: a fault that every call has would be most of the page."""
+    """Each row, its message, and the lines below it. Failures on the same line for the same reason
+    are listed once: a fault of every call would otherwise fill the page."""
     told: dict[tuple[str, str], str] = {}
     for it in rows:
         message = " ".join(it.message.split())

@@ -15,7 +15,7 @@ from lab.auditor.traps import Trap
 
 
 def subject(request: tuple) -> Subject:
-    """The op under audit, of what `audit` was asked."""
+    """The op under audit, built from the arguments of `audit`."""
     function, call, reference, shapes, sources, seed = request
     return Subject(function, Example.of(call, reference, shapes), seed, sources=sources)
 
@@ -24,7 +24,7 @@ CRASHED = "See lab.check of this call: most often an index is past the end, or a
 
 
 def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
-    """Each trap in turn, as a row. On one thread, which is faster for tensors as small as these."""
+    """Each trap in turn, as a row. Uses one thread, which is faster for tensors this small."""
     for trap in chosen:
         began = time.perf_counter()
         row = _row(trap, made)
@@ -48,7 +48,7 @@ def _row(trap: Trap, made: Subject) -> Row:
         return Row(trap.section, trap.name, REFUSED, str(error))
     except NotRun as why:
         return Row(trap.section, trap.name, NOT_RUN, str(why))
-    except Exception as error:  # neither the op's refusal nor a finding: the row has no verdict
+    except Exception as error:  # neither a refusal nor a finding: no verdict
         said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         if FAILED.search(said):
             return Row(trap.section, trap.name, FAIL, said, "", "", CRASHED)

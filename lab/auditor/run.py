@@ -26,7 +26,7 @@ from lab.auditor.rows import subject, tried
 from lab.auditor.traps import TRAPS, Trap
 from lab.measure.progress import progress
 
-SECONDS = 60.0  # that one trap may take before its process is ended
+SECONDS = 60.0  # limit for one trap, after which its process is ended
 
 
 def audit(
@@ -41,25 +41,25 @@ def audit(
     seconds: float = SECONDS,
     isolated: bool = True,
 ) -> Audit:
-    """Try every known trap on an op, and report which it fell into.
+    """Try every known trap on an op, and report the ones it fell into.
 
-    function: anything that takes tensors and returns some: an op of kernels/, a Python function
-        that launches kernels, an op of torch.library, a function of an extension.
-    inputs: the arguments of one right call: a tensor, a tuple of arguments, or a dict by name. The
+    function: anything that takes and returns tensors: an op of kernels/, a Python function that
+        launches kernels, an op of torch.library, a function of an extension.
+    inputs: the arguments of one valid call: a tensor, a tuple of arguments, or a dict by name. The
         ops of reference.py need none.
-    reference: the same in PyTorch's ops, with the same arguments; it is run in float64, too.
+    reference: the same function in PyTorch ops, with the same arguments; it also runs in float64.
     shapes: each tensor's shape in letters, as in {"x": "rows cols", "scale": "rows 1"}, where a
-        number stays, and integers' limits: "rows, int64 < cols", or "<= cols" for lengths; by
-        default the reference tells which sizes belong together.
-    sources: files of the kernels, where they were not compiled here.
-    only: names or sections of traps; all by default.
-    seed: of all that is drawn.
-    seconds: that one trap may take.
-    isolated: in a process of its own, which may crash and hang; False, or a function that cannot be
-        sent there, runs here.
+        number is fixed; for integers also their limit: "rows, int64 < cols", or "<= cols" for
+        lengths. By default the audit infers from the reference which sizes belong together.
+    sources: files of the kernels, if they were not compiled here.
+    only: names or sections of traps; default all.
+    seed: for all random inputs.
+    seconds: limit for one trap.
+    isolated: use a separate process, which may crash or hang. False, or a function that cannot be
+        sent there, runs in this one.
 
     Raises:
-        TypeError, ValueError: there is no reference or no example, or the reference fails on it.
+        TypeError, ValueError: reference or example is missing, or the reference fails on it.
     """
     function, call, reference, shapes = _example(function, inputs, reference, shapes)
     try:
@@ -156,9 +156,9 @@ def _has_rank(t: Tensor, shapes: dict[str, str], name: str) -> bool:
 
 
 class _Packed:
-    """A function of bytes for one of floats of four bits, which PyTorch neither draws nor moves.
+    """A function of bytes in place of one of four-bit floats, which PyTorch cannot draw or copy.
 
-    places: of those among the leaves of the arguments.
+    places: the indices of those tensors among the leaves of the arguments.
     """
 
     def __init__(self, function: Callable, places: list[int]) -> None:

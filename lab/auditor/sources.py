@@ -1,6 +1,6 @@
-"""Traps that show in the source: what needs a GPU, two of them, or more memory than there is.
+"""Traps found in the source: those that need a GPU, two GPUs, or more memory than the machine has.
 
-Lines are those of the user's files; comments and strings are blank before anything is looked for.
+Line numbers are those of the user's files. Comments and strings are blanked before the search.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECKS = re.compile(
 )
 _DEFAULT = {"0", "NULL", "nullptr", "cudaStreamDefault", "cudaStreamLegacy", "cudaStreamPerThread"}
 _DEFAULT |= {"(cudaStream_t)0", "cudaStream_t(0)", "{}", "cudaStream_t{}", "cudaStream_t()"}
-# Calls of the runtime, and how many arguments one has with its stream, the last.
+# Runtime calls, and their number of arguments when the stream, the last one, is given.
 _ON_A_STREAM = {"cudaMemcpyAsync": 5, "cudaMemsetAsync": 4}
 _ON_A_STREAM |= {"cudaLaunchKernel": 6, "cudaLaunchCooperativeKernel": 6}
 _DEVICE = re.compile(
@@ -49,7 +49,7 @@ _INDEX = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
     r"[^;]*\bthreadIdx\.\w\s*\+\s*blockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)"
 )
-# The product is unsigned, whatever it is assigned to.
+# The product is a 32-bit unsigned value, whatever type it is assigned to.
 _PRODUCT = re.compile(
     r"=\s*(?:threadIdx\.\w\s*\+\s*)?(?:blockIdx\.\w\s*\*\s*blockDim\.\w"
     r"|blockDim\.\w\s*\*\s*blockIdx\.\w)\s*[+;]"
@@ -73,9 +73,9 @@ _ADDS = re.compile(r"\batomicAdd\s*\(")
 
 
 def texts(subject: Subject) -> dict[str, str]:
-    """The sources of the kernels that a call of the op runs, by name.
+    """The sources of the kernels that a call of the op runs, by file name.
 
-    Raises NotRun where there are none.
+    Raises NotRun if there are none.
     """
     if subject.sources is None:
         found: dict[str, str] = {}
@@ -96,7 +96,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _inside(text: str, at: int) -> str:
-    """What stands between the brackets of a launch, or of a call, that begin at a place."""
+    """The text between the brackets of a launch or call that open at a position."""
     opens, closes = ("<<<", ">>>") if text.startswith("<<<", at) else ("(", ")")
     depth, i = 0, at
     while i < len(text):
@@ -111,7 +111,7 @@ def _inside(text: str, at: int) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Arguments between commas that stand in no brackets."""
+    """Split arguments at commas outside brackets."""
     parts, depth, begin = [], 0, 0
     for i, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
@@ -122,14 +122,14 @@ def split(text: str) -> list[str]:
 
 
 def launches(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Each launch of the host's: its place, and what stands between its brackets."""
+    """Each launch in host code: its position, and the arguments between its brackets."""
     for found in _LAUNCH.finditer(text):
         if not _in_kernel(text, found.start()):
             yield found.start(), split(_inside(text, found.start()))
 
 
 def _in_kernel(text: str, at: int) -> bool:
-    """Whether a place is in the body of a kernel: that one launches on the device."""
+    """Whether a position is inside a kernel's body: such a launch is made on the device."""
     begin = text.rfind("__global__", 0, at)
     if begin < 0:
         return False
@@ -150,7 +150,7 @@ def _without_stream(text: str) -> Iterator[tuple[int, str]]:
 
 
 def stream(subject: Subject) -> str:
-    """Each launch names a stream, and not the default one."""
+    """Each launch names a stream that is not the default one."""
     said = 0
     for name, text in texts(subject).items():
         for at, what in _without_stream(text):
@@ -164,7 +164,7 @@ def stream(subject: Subject) -> str:
 
 
 def guard(subject: Subject) -> str:
-    """A binding makes the device of its tensors the current one."""
+    """A binding makes its tensors' device current."""
     known = texts(subject)
     binds = [(n, m) for n, text in known.items() if (m := _BINDS.search(text))]
     if not binds:
@@ -180,7 +180,7 @@ def guard(subject: Subject) -> str:
 
 
 def unchecked(subject: Subject) -> str:
-    """After a launch its error is asked for: in the same function, or by who calls that."""
+    """Each launch is followed by an error check, in the same function or in its caller."""
     known = texts(subject)
     asked = any(_CHECKS.search(text) for text in known.values())
     for name, text in known.items():
@@ -205,7 +205,7 @@ _CONTROL = {"if", "for", "while", "switch", "catch", "constexpr"}
 
 
 def _opened(text: str, at: int) -> list[int]:
-    """Where the brackets around a place open, the outermost first."""
+    """Where the brackets around a position open, outermost first."""
     opened: list[int] = []
     for bracket in re.finditer(r"[{}]", text[:at]):
         if bracket[0] == "{":
@@ -216,11 +216,11 @@ def _opened(text: str, at: int) -> list[int]:
 
 
 def _function(text: str, at: int) -> tuple[str, int, int]:
-    """The name of the function in which a place is, where its head begins, and its end.
+    """The name of the function around a position, the start of its head, and its end.
 
-    Brackets of if, for and lambdas are passed over; ("", 0, the text's end) outside of functions.
+    Skips the brackets of if, for and lambdas; ("", 0, the text's end) outside functions.
     """
-    text = re.sub(r"=\s*\{\s*\}", lambda it: " " * len(it[0]), text)  # values of parameters
+    text = re.sub(r"=\s*\{\s*\}", lambda it: " " * len(it[0]), text)  # default arguments
     for place in reversed(_opened(text, at)):
         begin = max(text.rfind(mark, 0, place) for mark in "{};") + 1
         head = _HEAD.search(text[begin:place])
@@ -230,7 +230,7 @@ def _function(text: str, at: int) -> tuple[str, int, int]:
 
 
 def _macro_checks(text: str, at: int) -> bool:
-    """Whether the launch is an argument of what checks it: CHECK(k<<<...>>>(x))."""
+    """Whether the launch is an argument of a checking macro: CHECK(k<<<...>>>(x))."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return bool(re.search(r"\b\w*(?:CHECK|check)\w*\s*\(", line))
 
@@ -241,14 +241,14 @@ def _is_called(name: str, known: dict[str, str]) -> bool:
 
 
 def _is_left_out(name: str, file: str, known: dict[str, str]) -> bool:
-    """Whether a function of a header is not used by this op at all."""
+    """Whether this op never uses this function of a header."""
     if not name or not file.endswith((".cuh", ".h", ".hpp")):
         return False
     return sum(len(re.findall(rf"\b{name}\b", it)) for it in known.values()) == 1
 
 
 def device(subject: Subject) -> str:
-    """No device is named by its number, and no default stream of one is taken."""
+    """No device is named by its number, and no device's default stream is used."""
     raw = subject.sources if texts(subject) else {}
     for name, text in (raw or {}).items():
         for found in _DEVICE.finditer(jitload.without_comments(text)):
@@ -260,12 +260,12 @@ def device(subject: Subject) -> str:
 
 
 def waits(subject: Subject) -> str:
-    """Nothing waits for the GPU, or takes memory from it, which a CUDA graph cannot capture."""
+    """Nothing synchronises with the GPU or allocates its memory, which graphs cannot capture."""
     for name, text in texts(subject).items():
         for found in _WAITS.finditer(text):
             _, begin, _ = _function(text, found.start())
             if "noreturn" in text[begin : found.start()].partition("{")[0]:
-                continue  # it waits to say what was wrong
+                continue  # it synchronises in order to report an error
             raise Found(
                 f"{found[1]}: it waits for the GPU, and a CUDA graph cannot capture it",
                 line=f"{name}:{_line(text, found.start())}",
@@ -275,7 +275,7 @@ def waits(subject: Subject) -> str:
 
 
 def overflow(subject: Subject) -> str:
-    """Indices and counts of elements hold more than 2^31."""
+    """Indices and element counts can hold values above 2^31."""
     known = texts(subject)
     if any(_LIMITED.search(text) for text in known.values()):
         return "the source asks for fewer than 2^31 elements"
@@ -307,12 +307,12 @@ def overflow(subject: Subject) -> str:
 
 
 def _most(declared: str) -> str:
-    """How many a variable of 32 bits holds, by its declaration."""
+    """The largest value of a 32-bit variable with this declaration."""
     return "2^32" if declared.startswith(("unsigned", "uint32_t")) else "2^31"
 
 
 def kept(subject: Subject) -> str:
-    """No tensor or buffer is kept from call to call."""
+    """No tensor or buffer is kept between calls."""
     for name, text in texts(subject).items():
         for found in _KEPT.finditer(text):
             if _is_waited_for(text, found):
@@ -327,7 +327,7 @@ def kept(subject: Subject) -> str:
 
 
 def _is_waited_for(text: str, kept: re.Match) -> bool:
-    """Whether it is a thread's own, and the function or the class around it waits for the GPU: one
+    """Whether it is thread-local, and the function or class around it waits for the GPU: then one
     call at a time uses it."""
     if "thread_local" not in kept[0]:
         return False
@@ -339,13 +339,13 @@ def _is_waited_for(text: str, kept: re.Match) -> bool:
 
 
 def atomics(subject: Subject) -> str:
-    """No sum is made by atomicAdd of floats, in another order on every run; no result is another
-    one where blocks and threads run in another order."""
+    """No floating-point sum uses atomicAdd, whose order changes between runs; no result changes
+    when blocks and threads run in another order."""
     for name, text in texts(subject).items():
         for found in _ADDS.finditer(text):
             given = split(_inside(text, found.end() - 1))
             if len(given) > 1 and re.fullmatch(r"-?\d+[uU]?[lL]*", given[1]):
-                continue  # it counts
+                continue  # it counts integers
             raise Found(
                 "atomicAdd: sums of floats get other bits on each run",
                 line=f"{name}:{_line(text, found.start())}",

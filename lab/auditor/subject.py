@@ -1,4 +1,4 @@
-"""The op under audit, and what each trap may ask of it."""
+"""The op under audit, and the operations that traps need on it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from lab.auditor.judging import (
     within_sums,
 )
 
-# A kernel's failure, not a binding's refusal of what it was given.
-# AT_ASSERT of a binding is one, too, unlike that of PyTorch itself.
+# A kernel's failure, not a binding's refusal of its arguments.
+# AT_ASSERT in a binding counts as a refusal, unlike one in PyTorch itself.
 FAILED = re.compile(
     r"kernel .+, launched at|illegal memory|CUDA error|launch failed|cudaError"
     r"|INTERNAL ASSERT FAILED at \"[^\"]*(?:aten/src|c10|torch/csrc)/"
@@ -44,8 +44,8 @@ _LINE = re.compile(r"(?:at |, launched at )(\S+\.(?:cu|cuh|h|cpp|py)):(\d+)")
 class Found(Exception):
     """A trap that the op fell into.
 
-    example: the smallest call that shows it. line: of a source, FILE:NUMBER. note: it is worth
-    knowing, and no mistake.
+    example: the smallest call that shows it. line: FILE:NUMBER in a source. note: worth knowing,
+    but not an error.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class NotRun(Exception):
 
 
 class Refused(Exception):
-    """The op raised an exception that a person can act on."""
+    """The op raised an exception that a user can act on."""
 
 
 @dataclass
 class Subject:
     """An op, an example call of it and the reference.
 
-    seconds: that one trap may go on finding further calls to try. sources: texts of the kernels'
-    files, by name; found by a call where None.
+    seconds: how long one trap may look for further calls to try. sources: texts of the kernels'
+    files, by name; if None, a call finds them.
     """
 
     function: Callable
@@ -84,7 +84,7 @@ class Subject:
 
     @cached_property
     def dtypes(self) -> list[torch.dtype]:
-        """Of the floats: those that the op and the reference take, the example's first."""
+        """The floating-point types that the op and the reference accept, the example's first."""
         own = self.example.dtype
         if not self.example.call.floats or self.example.mixed:
             return [own]
@@ -97,11 +97,11 @@ class Subject:
         except Refused:
             return False
         except Found:
-            return True  # the traps will tell of it
+            return True  # the traps will report it
 
     @cached_property
     def has_gradient(self) -> bool:
-        """Whether both the reference's results and the op's lead to a gradient."""
+        """Whether the results of both the reference and the op have a gradient."""
         call = self.example.call
         if not self.reference_has_gradient:
             return False
@@ -131,7 +131,7 @@ class Subject:
 
     @contextmanager
     def speaking(self, call: Call) -> Iterator[None]:
-        """What the op raises becomes Refused, or Found where a kernel failed."""
+        """Turns the op's exceptions into Refused, or into Found where a kernel failed."""
         try:
             yield
         except (Found, NotRun, Refused, NoGradient):
@@ -147,7 +147,7 @@ class Subject:
             raise Refused(f"{type(error).__name__}: {said.partition(chr(10))[0][:200]}") from None
 
     def results(self, call: Call) -> Results:
-        """The op's, of copies of the tensors."""
+        """The op's results on copies of the tensors."""
         with self.speaking(call):
             return results(self.function, call.cloned())
 
@@ -158,12 +158,12 @@ class Subject:
     def judge(
         self, call: Call, gradients: bool = False, arriving: list[Tensor] | None = None
     ) -> list[Judgement]:
-        """Of each result of a call; with the gradients of its inputs."""
+        """Judge each result of a call, and with `gradients` the gradients of its inputs."""
         arriving = arriving or (self.arriving(call, self.seed) if gradients else [])
         try:
             got = self.with_gradients(call, arriving) if gradients else self.results(call)
             return self.judgements(call, got, arriving)
-        except NoGradient:  # of this call the reference has none, as where nothing is left of it
+        except NoGradient:  # the reference has none for this call, as for empty results
             if self._leads_to_gradient(call, arriving):
                 raise
             return self.judge(call)
@@ -176,7 +176,7 @@ class Subject:
         return True
 
     def judgements(self, call: Call, got: Results, arriving: list[Tensor]) -> list[Judgement]:
-        """Of results that were made of a call: against the reference's."""
+        """Compare the results of a call with the reference's."""
 
         def reference(dtype: torch.dtype | None) -> Results:
             given = call if dtype is None else call.to(dtype)
@@ -222,7 +222,7 @@ class Subject:
         truth: Results,
         bar: Results,
     ) -> list[Judgement]:
-        """Judgements that allow for what rounding makes of the reference, and for ties."""
+        """Judgements that allow for rounding in the reference, and for ties."""
         floats = [call.leaves[i] for i in call.floats]
         changed, summed = self._moved(call, arriving) if floats else ({}, {})
         places = {f"gradient of {call.names[i]}": i for i in call.floats}
@@ -238,15 +238,15 @@ class Subject:
             if it.worse and picks_equal(mine, bar[it.name], floats):
                 it, reordered = replace(it, off=0.0), True
             elif it.worse and reordered and it.name.startswith("gradient"):
-                it = replace(it, off=0.0)  # of equal elements others were picked
+                it = replace(it, off=0.0)  # it picked another of several equal elements
             excused.append(it)
         return excused
 
     def _kinks(self, call: Call, arriving: list[Tensor], truth: Results) -> dict[str, Tensor]:
-        """Of each gradient, the elements that jump where inputs move by 1e-9 of themselves.
+        """For each gradient, the mask of elements that jump when inputs move by 1e-9 of themselves.
 
-        There several gradients are right: of equal elements max() may give it to any, or a share to
-        each.
+        Several gradients are right there: max() may give it to any one of equal elements, or split
+        it among them.
         """
         dice = torch.Generator().manual_seed(self.seed)
         names = [it for it in truth if it.startswith("gradient")]
@@ -261,7 +261,7 @@ class Subject:
             try:
                 given = call.mapped(nudged, call.floats)
                 moved = _of(self.reference, given, [g.double() for g in arriving])
-            except Exception:  # it refuses float64
+            except Exception:  # the reference refuses float64
                 return {}
             for name in names:
                 jump = (computable(moved[name]) - computable(truth[name])).abs()
@@ -269,8 +269,8 @@ class Subject:
         return found
 
     def _moved(self, call: Call, arriving: list[Tensor]) -> tuple[Results, Results]:
-        """The truth where each operation of the reference is off by an ULP of the call's type; and
-        where each sum is off by what float may be, or double of double."""
+        """The truth with each operation of the reference off by an ULP of the call's type; and with
+        each sum off by its error bound in float (double for double)."""
         eps = torch.finfo(call.leaves[call.floats[0]].dtype).eps
         in_sums = min(eps, torch.finfo(torch.float32).eps)
         given = call.mapped(lambda t: t.detach().double().contiguous(), call.floats)
@@ -279,7 +279,7 @@ class Subject:
             try:
                 with mode, sdpa_kernel(SDPBackend.MATH):
                     found.append(_of(self.reference, given, [g.double() for g in arriving]))
-            except Exception:  # it refuses float64
+            except Exception:  # the reference refuses float64
                 found.append({})
         return found[0], found[1]
 
@@ -297,7 +297,7 @@ class Subject:
     def must_be_right(
         self, call: Call, gradients: bool = False, arriving: list[Tensor] | None = None
     ) -> list[Judgement]:
-        """Raises Found where a result is wrong, and Refused where the op refuses the call."""
+        """Raises Found if a result is wrong, and Refused if the op refuses the call."""
         found = self.judge(call, gradients, arriving)
         for it in found:
             if it.wrong:
@@ -305,7 +305,7 @@ class Subject:
         return found
 
     def until(self, calls: Iterator[Call]) -> Iterator[Call]:
-        """Calls, as long as the trap's time is not over."""
+        """Yields the calls until the trap's time is over."""
         end = time.monotonic() + self.seconds
         for call in calls:
             yield call
@@ -320,7 +320,7 @@ def _of(function: Callable, call: Call, arriving: list[Tensor]) -> Results:
 
 @contextmanager
 def poisoned(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Meanwhile memory that nobody has written holds NaN, or the largest integer."""
+    """Meanwhile new memory is filled with NaN, or the largest integer."""
     before = torch.are_deterministic_algorithms_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory

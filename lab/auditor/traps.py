@@ -1,4 +1,4 @@
-"""The list of traps: what `lab.audit` tries of an op, in order, and what to do about each."""
+"""The list of traps that `lab.audit` tries on an op, in order, with advice for each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lab.auditor.subject import Subject
 class Trap:
     """One row of an audit.
 
-    find: raises Found where the op falls into it, Refused or NotRun; returns what was tried.
-    advice: one sentence, what to do about it.
+    find: raises Found if the op falls into it, Refused or NotRun; returns what was tried.
+    advice: one sentence that says what to do about it.
     """
 
     section: str
