@@ -262,7 +262,7 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
 def _counts(
     subject: Subject, call: Call, name: str, of: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Mask of a result's elements that depend on special values, or on those that `of` selects.
+    """Mask of the elements of a result that depend on special values, or those that `of` selects.
 
     Elsewhere PyTorch may still give NaN from 0 times NaN, as for a key that a mask hides.
     """
