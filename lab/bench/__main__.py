@@ -30,7 +30,7 @@ from lab.bench.product import Product
 from lab.bench.table import CSV, join, longest_ago
 from lab.measure import arguments
 
-SECONDS = 540  # a cell that has not begun by then is left for another run
+SECONDS = 540  # cells that have not begun by then are left for another run
 
 
 def main(given: list[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def main(given: list[str] | None = None) -> int:
             " time says nothing about a GPU's. `python -m jitload doctor` says what is missing"
         )
     with tempfile.TemporaryDirectory(prefix="bench_") as caches:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches  # nobody profits from an earlier run
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches  # start without the caches of earlier runs
         return run(asked)
 
 
@@ -92,7 +92,7 @@ def run(asked: argparse.Namespace) -> int:
             else:
                 lines += [line | {"run": began} for line in measured]
                 say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
-    finally:  # what has been measured is kept, whatever came in between
+    finally:  # keep what has been measured, even after an error or an interrupt
         if lines and asked.random:
             tell_distribution(asked, lines)
         elif lines:
@@ -110,14 +110,14 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def randomly(asked: argparse.Namespace) -> list[Cell | Product]:
-    """The random cells: all of them, or the one that is asked for."""
+    """The random cells: all of them, or the one with the given number."""
     numbers = range(asked.random) if asked.cell is None else [asked.cell]
     found = [random_products.drawn(asked.seed, number, asked.ops) for number in numbers]
     return [cell for cell in found if asked.match in str(cell)]
 
 
 def tell_distribution(asked: argparse.Namespace, lines: list[dict[str, object]]) -> None:
-    """Of random cells; a single one is measured to be looked at, and is not kept."""
+    """Publish the distribution of random cells; a single cell is only shown."""
     new = distribution.shares(lines)
     if new.empty:
         say("no rival computes any of these cells")
@@ -132,7 +132,7 @@ def tell_distribution(asked: argparse.Namespace, lines: list[dict[str, object]])
 
 
 def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
-    """What a run measures; products last, for each of which torch.compile takes its time."""
+    """The cells of a run; products last, because torch.compile takes long for each."""
     ops = [name for name in asked.ops if name in NAMES]
     todo: list[Cell | Product] = [*host_cells([] if asked.no_host else ops)]
     if not asked.no_host:
@@ -143,7 +143,7 @@ def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
     return [cell for cell in todo if asked.match in str(cell)]
 
 
-# The lines of a cell; None if the deadline was before its turn; or what it raised.
+# The lines of a cell; None if the deadline passed before its turn; or the exception.
 Outcome = list[dict[str, object]] | BaseException | None
 
 
@@ -153,10 +153,10 @@ def _measured(
     deadline: float,
     pools: Callable[[], ProcessPoolExecutor],
 ) -> Iterator[tuple[Cell | Product, Outcome]]:
-    """Each cell with its outcome, as they come.
+    """Each cell with its outcome, as they complete.
 
-    A kernel that accesses what is not its own breaks all that follows in its process. So what fails
-    is measured again in new processes; the first of it, which may be to blame, last and alone.
+    A kernel with an illegal access breaks all later work of its process. So failed cells are
+    measured again in new processes; the first of them, the likely culprit, last and alone.
     """
     suspects: list[Cell | Product] = []
     while todo:
@@ -178,7 +178,7 @@ def _measured(
 def _measured_once(
     pool: ProcessPoolExecutor, todo: list[Cell | Product], late: set[Cell], deadline: float
 ) -> Iterator[tuple[Cell | Product, Outcome]]:
-    """The host's time is taken with nobody beside."""
+    """Host times are measured first, with nothing else running."""
 
     def begun(cell: Cell | Product) -> Future:
         return pool.submit(measure_until, deadline, cell, cell in late)

@@ -6,8 +6,8 @@ import torch
 def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> bool:
     """Whether two implementations compute the same op: on average within a quarter.
 
-    That is no judgement of error, which the tests give; it tells a rival of another op. Single
-    elements may differ altogether: where a relu's input rounds to 0, so does its gradient.
+    This is no judgement of error, which the tests make; it detects rivals that compute another op.
+    Single elements may differ altogether: where a relu's input rounds to 0, so does its gradient.
     """
     return len(results) == len(expected) and all(
         one.shape == other.shape

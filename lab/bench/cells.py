@@ -1,4 +1,4 @@
-"""What `make bench` measures: each op in its directions, types and widths."""
+"""What `make bench` measures: each op with its directions, types and widths."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from lab.rivals.pytorch import eager
 
 COLS = (256, 1024, 4096, 8192, 16384, 65536, 262144)
 ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
-# Ops whose time is that of their traffic, in rows of any width.
+# Memory-bound ops, on rows of any width.
 NAMES = [name for name in reference.OPS if name not in products.NAMES]
 HOST_SHAPE = (64, 1024)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured at once: an op in one direction, type and shape, by everybody.
+    """The unit of measurement: an op in one direction, type and shape, for all implementations.
 
-    direction: "forward", "backward" or, where the host's time counts, "both".
+    direction: "forward", "backward" or, for host times, "both".
     """
 
     name: str
@@ -39,7 +39,7 @@ class Cell:
 
     @property
     def on_host(self) -> bool:
-        """Whether it is the host's time that is measured."""
+        """Whether host time is measured."""
         return self.shape == HOST_SHAPE
 
     @property
@@ -66,7 +66,7 @@ class Cell:
 
 
 def cells(names: list[str], dtypes: list[torch.dtype], cols: list[int]) -> Iterator[Cell]:
-    """Everything that a run measures on the GPU, one op after the other."""
+    """All cells that a run measures on the GPU, op by op."""
     for name in names:
         op = reference.OPS[name]
         for options in variants(op):
@@ -76,7 +76,7 @@ def cells(names: list[str], dtypes: list[torch.dtype], cols: list[int]) -> Itera
 
 
 def host_cells(names: list[str]) -> Iterator[Cell]:
-    """And on the host: a call of little work, without and with gradients."""
+    """The cells for host time: a call with little work, without and with gradients."""
     for name in names:
         for options, direction in itertools.product(
             variants(reference.OPS[name]), ("forward", "both")
@@ -85,7 +85,7 @@ def host_cells(names: list[str]) -> Iterator[Cell]:
 
 
 def directions(op: reference.Op, options: dict) -> tuple[str, ...]:
-    """Forward; and backward, unless its gradients are views of the one that arrives: no work."""
+    """Forward, and backward unless the gradients are only views of the arriving one."""
     case = Case(op, (2, 3), torch.float32, torch.device("cpu"), options, backward=True)
     _, gradients = case.start(eager(op))
     arriving = {grad.untyped_storage().data_ptr() for grad in case.arriving}
@@ -95,7 +95,7 @@ def directions(op: reference.Op, options: dict) -> tuple[str, ...]:
 
 
 def variants(op: reference.Op) -> list[dict]:
-    """The options of an op that differ in the tensors that it takes or gives."""
+    """One set of options for each combination of tensors that an op takes or returns."""
     found: dict[tuple, dict] = {}
     for options in op.options:
         inputs = op.inputs(2, 3, without=options)

@@ -1,5 +1,5 @@
-"""Processes that see one GPU each, and compiling in them, on all cores; measuring then finds what
-was compiled in the caches.
+"""Processes that see one GPU each, and parallel compilation in them; measuring then finds the
+results in the caches.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from lab.bench import quiet
 from lab.bench.cells import Cell
 from lab.bench.product import Product, Rows, module_of
 
-COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
-COMPILE_SECONDS = 150  # for torch.compile, all cells together
+COMPILERS = 14  # processes per GPU; each holds the tensors of one cell
+COMPILE_SECONDS = 150  # total limit for torch.compile
 
 
 # ---- processes, each of which sees one GPU
 
 
 def gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that this process may use, in CUDA_VISIBLE_DEVICES notation."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def processes(count: int, locks: Path | None = None) -> ProcessPoolExecutor:
-    """So many for each GPU. locks: a folder, if they use it one after the other (`quiet`)."""
+    """`count` processes per GPU. locks: a folder, if they take turns on the GPU (`quiet`)."""
     context = multiprocessing.get_context("spawn")
     turns = context.SimpleQueue()
     for gpu in gpus() * count:
@@ -40,7 +40,7 @@ def processes(count: int, locks: Path | None = None) -> ProcessPoolExecutor:
 
 
 def processes_to_compile() -> int:
-    """How many for each GPU have a core to compile on."""
+    """The number of processes per GPU that have a core to compile on."""
     return min(COMPILERS, max(len(os.sched_getaffinity(0)) // len(gpus()), 1))
 
 
@@ -51,20 +51,20 @@ def _see_one_gpu(turns: multiprocessing.SimpleQueue, locks: Path | None) -> None
         quiet.share(locks / f"{gpu}.lock")
 
 
-# ---- compiling, on all cores; measuring then finds it in the caches
+# ---- compiling on all cores, into the caches that measuring reads
 
 
 def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
-    """Our kernels, and torch.compile's of every cell, in processes side by side.
+    """Compile our kernels, and torch.compile's for every cell, in parallel processes.
 
-    Not of products: there torch.compile times whole kernels to choose among them, and keeps the
-    choice with what it compiled, so that it has to be alone.
+    Products are left out: torch.compile times whole kernels to choose among them, and caches the
+    choice, so it has to run alone.
 
-    Returns the cells that torch.compile has not finished within COMPILE_SECONDS: some wide rows
-    take it minutes. It picks its launches by timing them, which this crowd on the GPU would upset;
-    so what it picked is thrown away, and picked again, alone, when the cell is measured.
+    Returns the cells that torch.compile did not finish within COMPILE_SECONDS: some wide rows take
+    minutes. It also picks launches by timing them, which the other processes disturb; that choice
+    is discarded, and made again, alone, when the cell is measured.
     """
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of the processes
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # for each process
     pool = processes(processes_to_compile())
     _build_in(pool, todo)
     say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
@@ -79,7 +79,7 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
                 say(f"[{number}/{len(tasks)}] compiled")
     late = {cell for task, cell in tasks.items() if not task.done()}
     for process in list(pool._processes.values()) if late else ():
-        process.terminate()  # it would compile on while we measure
+        process.terminate()  # it would go on compiling while we measure
     pool.shutdown(cancel_futures=True)
     del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
     for picked in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
@@ -88,7 +88,7 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
 
 
 def build_kernels(todo: list[Cell | Product]) -> None:
-    """Ours alone, in processes side by side."""
+    """Compile our kernels only, in parallel processes."""
     with processes(processes_to_compile()) as pool:
         _build_in(pool, todo)
 
@@ -112,11 +112,11 @@ def _compile(cell: Cell) -> None:
     torch.cuda.empty_cache()
 
 
-# ---- telling
+# ---- messages
 
 
 def in_short(problem: BaseException) -> str:
-    """Its first line, without a terminal's colours."""
+    """The first line of the message, without terminal colours."""
     text = re.sub(r"\x1b\[[\d;]*m", "", str(problem)).strip().partition("\n")[0]
     return f"{type(problem).__name__}: {text[:120]}".strip(": ")
 
@@ -126,7 +126,7 @@ def say(text: str) -> None:
 
 
 def since_start() -> float:
-    """Seconds."""
+    """Seconds since the start of the run."""
     return time.perf_counter() - _begun
 
 

@@ -1,4 +1,4 @@
-"""How fast random shapes are beside the best rival: the distribution, its picture, the worst."""
+"""The speed of random shapes relative to the best rival: distribution, picture, worst cells."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 TITLE = "Random shapes beside the best rival"
 WORST = 10
 KEY = ("seed", "of", "ops", "number", "device", "torch")
-_SIZE = 2.6, 2.0  # inches of a panel
+_SIZE = 2.6, 2.0  # inches, of one panel
 
 
 def shares(lines: list[dict[str, object]]) -> DataFrame:
-    """A line for each cell that some rival has computed, too.
+    """A line for each cell that at least one rival computed.
 
-    `percent` is the best rival's time in percent of ours: the speed that ours has of its speed.
+    `percent` is our speed in percent of the best rival's: its time over ours.
     """
     found = []
     table = pandas.DataFrame(lines)
@@ -50,7 +50,7 @@ def shares(lines: list[dict[str, object]]) -> DataFrame:
 
 
 def join(path: Path, new: DataFrame) -> DataFrame:
-    """Write the cells to the CSV, in place of those of the same draw on the same GPU."""
+    """Write the cells to the CSV, replacing those of the same draw on the same GPU."""
     table = pandas.concat([pandas.read_csv(path), new]) if path.exists() else new
     table = table.drop_duplicates([*KEY], keep="last").sort_values([*KEY], kind="stable")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def groups(table: DataFrame) -> dict[str, Series]:
 
 
 def summary(table: DataFrame) -> str:
-    """A table in Markdown: of each op, and of all."""
+    """A table in Markdown: a row for each op, and one for all."""
     heads = ["op", "cells", "minimum", "10th percentile", "median", "below 97%", "below 90%"]
     lines = [row(heads), row(["---"] + ["---:"] * (len(heads) - 1))]
     for name, percents in (groups(table) | {"all": table["percent"]}).items():
@@ -92,7 +92,7 @@ def worst(table: DataFrame) -> str:
 
 
 def picture(table: DataFrame) -> Figure:
-    """The cumulative distribution for each op: how many of its cells are at most so fast."""
+    """The cumulative distribution for each op: how many of its cells are at most this fast."""
     curves = groups(table)
     across = min(4, len(curves))
     down = -(-len(curves) // across)
@@ -124,7 +124,7 @@ def picture(table: DataFrame) -> Figure:
 
 
 def page(table: DataFrame, command: str, image: str) -> str:
-    """The Markdown page of a CSV's cells."""
+    """The Markdown page for the cells of a CSV."""
     last = table.iloc[-1]
     return "\n".join(
         [
@@ -149,7 +149,7 @@ def page(table: DataFrame, command: str, image: str) -> str:
 
 
 def publish(path: Path, new: DataFrame, command: str) -> Iterable[Path]:
-    """Join the cells to a CSV, and write page and picture beside it; yields what was written."""
+    """Add the cells to a CSV, and write page and picture beside it; yields the written paths."""
     table = join(path, new)
     of_device = table[table["device"] == new.iloc[-1]["device"]]
     image = path.with_suffix(".svg")

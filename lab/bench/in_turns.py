@@ -1,4 +1,4 @@
-"""A product, measured: a line for each implementation, all of which take turns."""
+"""Measures a product: a line for each implementation, all of which take turns."""
 
 import gc
 import itertools
@@ -19,9 +19,9 @@ from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
 from lab.rivals.implementation import Implementation
 
-PLAIN = "plain"  # ours with nothing fused, beside those who fuse
-# torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
-# one byte it would multiply float32.
+PLAIN = "plain"  # ours with nothing fused, beside rivals that fuse
+# torch.compile has nothing to compile in a call of scaled_dot_product_attention, and would multiply
+# one-byte floats in float32.
 WITHOUT_COMPILE = (
     "attention",
     "attention_decode",
@@ -37,10 +37,10 @@ def measure_product(
     rounds: int = ROUNDS,
     without_compile: bool = False,
 ) -> list[dict[str, object]]:
-    """A line for everybody: time, operations or bytes in a second, and the clock that held.
+    """A line for each implementation: time, operations or bytes a second, and the clock that held.
 
-    What a rival raises is noted in its line, and the others go on; what ours raises is raised.
-    Where something is fused, our line has the time of our plain product, too.
+    An exception of a rival is noted in its line, and the others continue; ours propagates. If the
+    product fuses something, our line also has the time of the plain product.
     """
     device, labels = jitload.device(), ["ours", *rivals_of(product)]
     if without_compile and "compile" in labels:
@@ -78,7 +78,7 @@ def measure_product(
 
 
 def rivals_of(product: Product) -> list[str]:
-    """The names of the rivals that are here and have a kernel for it."""
+    """The names of the installed rivals that have a kernel for the product."""
     names = rivals.rivals_of(product.op)
     if not product.compiled or product.name in WITHOUT_COMPILE:
         names.remove("compile")
@@ -88,9 +88,9 @@ def rivals_of(product: Product) -> list[str]:
 def _prepared(
     product: Product, labels: list[str], cases: list[Case], device: torch.device
 ) -> tuple[dict[str, Player], tuple[torch.Tensor, ...], dict[str, float], dict[str, str]]:
-    """Who takes turns, the results of ours, the memory of each, and of the others what they raised.
+    """The players, our results, each one's peak memory, and the failures of rivals.
 
-    That in short, for an exception would keep the tensors of all that it went through.
+    Failures are kept as text, because an exception would keep the tensors of its frames alive.
     """
     players: dict[str, Player] = {}
     failures: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _prepared(
 
 
 class _Starting:
-    """Starts an implementation on all cases, and judges the results of the first."""
+    """Starts an implementation on all cases, and compares the results of the first."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Starting:
 
 
 def peak_bytes(step: Step, device: torch.device) -> float:
-    """The most memory that a call has at a time beside what was there before; NaN on a CPU."""
+    """A call's peak memory above what was allocated before; NaN on a CPU."""
     if device.type != "cuda":
         return math.nan
     before = torch.cuda.memory_allocated(device)
@@ -173,7 +173,7 @@ def _common(product: Product, label: str, device: torch.device) -> dict[str, obj
 
 
 def _free() -> None:
-    """Give back what graphs and failed calls held."""
+    """Release the memory that graphs and failed calls held."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

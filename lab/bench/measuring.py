@@ -1,4 +1,4 @@
-"""A cell, measured: a line for each implementation."""
+"""Measures a cell: a line for each implementation."""
 
 import functools
 import importlib
@@ -28,15 +28,15 @@ from lab.measure.turns import Step, take_turns_on_host
 from lab.rivals.implementation import Implementation, ours
 
 HOST_CALLS = 200
-CALL_SECONDS = 0.05  # of calls for each median: 100 and more
+CALL_SECONDS = 0.05  # of calls for each median: at least 100
 
 
 def measure_until(
     deadline: float, cell: Cell | Product, without_compile: bool
 ) -> list[dict[str, object]] | None:
-    """The lines of a cell on the GPU or on the host; None if the deadline is over, by time.time().
+    """The lines of a cell on the GPU or on the host; None if the deadline (time.time()) has passed.
 
-    It runs in a process of `processes`, which could not find it in __main__.
+    It is here because processes of `processes` could not import it from __main__.
     """
     try:
         with quiet.alone(deadline):
@@ -57,7 +57,7 @@ def measure_until(
 def measure_cell(
     cell: Cell, conditions: dict[str, object], without_compile: bool = False
 ) -> list[dict[str, object]]:
-    """A line for everybody: time on the GPU, and the bandwidth that it means."""
+    """A line for each implementation: its time on the GPU, and the resulting bandwidth."""
     case = cell.case()
     expected: tuple[torch.Tensor, ...] = ()
     size = 0
@@ -79,7 +79,7 @@ def measure_cell(
 def measure_host(
     cell: Cell | Product, conditions: dict[str, object], without_compile: bool = False
 ) -> list[dict[str, object]]:
-    """A line for everybody: time that the host is busy with a call. All take turns."""
+    """A line for each implementation: the host's time for a call. All take turns."""
     case = cell.case()
     calls: list[Step] = []
 
@@ -111,7 +111,7 @@ def _lines(
     conditions: dict[str, object],
     without_compile: bool,
 ) -> list[dict[str, object]]:
-    """What `measured` says of each implementation, ours first; of a failed rival, the reason."""
+    """Each implementation's line from `measured`, ours first; for a failed rival, the reason."""
     version = arguments.all_versions(cell.op)[-1]
     kernel = importlib.import_module(f"kernels.{cell.name}").kernel
     lines = []
@@ -135,7 +135,7 @@ def _lines(
 
 @functools.cache
 def conditions_here() -> dict[str, object]:
-    """What the numbers depend on; the copy is measured at the first call."""
+    """The conditions of the numbers; the copy is measured at the first call."""
     facts = environment(jitload.device())
     try:
         triton = importlib.import_module("triton").__version__

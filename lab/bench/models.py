@@ -1,4 +1,4 @@
-"""The sizes of public language models, as their published configurations have them."""
+"""The sizes of public language models, from their published configurations."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 class Model(NamedTuple):
     """Sizes in elements.
 
-    hidden: the width of a token. inner: of the MLP. cols: of a head.
-    gated: whether the MLP has two first products, as SwiGLU has.
+    hidden: the width of a token. inner: the width of the MLP. cols: the head size.
+    gated: whether the MLP's first layer has two products, as in SwiGLU.
     """
 
     hidden: int
@@ -61,7 +61,7 @@ MODELS = {
 
 
 class Experts(NamedTuple):
-    """The MLP of a mixture of experts: how many, and each one's sizes as a Model has them."""
+    """The MLP of a mixture of experts: the number of experts, and the sizes of one as a Model."""
 
     count: int
     hidden: int

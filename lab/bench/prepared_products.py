@@ -1,4 +1,4 @@
-"""Products that take more than random numbers: labels, lengths, or eight bits with their scales."""
+"""Products with prepared inputs: labels, lengths, or eight-bit tensors with scales."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ VOCABULARIES = (
     (8192, 4096, 32000),
     (16384, 2048, 50257),
 )
-LENGTHS = (512, 4096)  # of the sequences on average
+LENGTHS = (512, 4096)  # average length of the sequences
 PACKED_TOKENS = 16384
 BYTE_WEIGHTS = ((28672, 4096), (4096, 14336))
 BYTE_ROWS = (1, 16, 63, 512)
@@ -39,7 +39,7 @@ def packed(dtype: torch.dtype) -> Iterator[Product]:
 def packed_sequences(
     dtype: torch.dtype, direction: str, length: int, count: int, cols: int, width: int = 2048
 ) -> Product:
-    """Causal attention of `count` sequences, half of which have 3/2 of the tokens of `length`."""
+    """Causal attention of `count` sequences, in turn half and 3/2 as long as `length`."""
     lengths = [length // 2, length + length // 2] * (count // 2) + [length] * (count % 2)
     heads = width // cols
     pairs = sum(tokens * tokens for tokens in lengths)
@@ -81,7 +81,7 @@ def grouped_matmul(
     cols: int,
     act: str = "none",
 ) -> Product:
-    """units: of w. Experts have unequal shares of the rows, as routers give them."""
+    """units: the rows of w. Experts have unequal shares of the rows, as routers assign them."""
     return Product(
         "grouped_matmul",
         "uneven",
@@ -99,9 +99,9 @@ def grouped_matmul(
 
 
 def _with_offsets(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Shares that differ as the squares of random numbers do, from a hundredth of the largest.
+    """Uneven shares: proportional to squares of random numbers, plus a hundredth.
 
-    Weights are as small as a layer's: products of two halves of z would be infinite in float16.
+    Weights are scaled like a layer's: products of two halves of z would be infinite in float16.
     """
     x, w = inputs.values()
     w = (w.detach() / w.shape[-1] ** 0.5).requires_grad_(w.requires_grad)
@@ -118,7 +118,7 @@ def few_rows_of_bytes(dtype: torch.dtype) -> Iterator[Product]:
 
 
 def w8a16(dtype: torch.dtype, rows: int, units: int, cols: int) -> Product:
-    """Weights of int8 with a scale for each row."""
+    """int8 weights with a scale for each row."""
     few = rows < 64
     return Product(
         "matmul_w8a16",
@@ -150,9 +150,9 @@ def matmul_fp8(
     what: str = "",
     fast: bool = False,
 ) -> Product:
-    """y = (x x_scale) (w w_scale)^T of floats of one byte, with a result of `dtype`.
+    """y = (x x_scale) (w w_scale)^T with one-byte floats and a result of `dtype`.
 
-    fast: tensor cores alone may add up the sums.
+    fast: the tensor cores alone accumulate.
     """
     return Product(
         "matmul_fp8",
@@ -170,7 +170,7 @@ def matmul_fp8(
 
 
 def _quantized(drawn: dict[str, Tensor], scales: str) -> dict[str, Tensor]:
-    """x and w quantised, and their scales: those of blocks lie as cuBLASLt wants them."""
+    """x and w quantized, and their scales; block scales are laid out as cuBLASLt expects."""
     inputs = {}
     for (name, tensor), scaling in zip(drawn.items(), SCALES[scales], strict=True):
         inputs[name], scale = reference.quantize(tensor, scaling)
@@ -181,7 +181,7 @@ def _quantized(drawn: dict[str, Tensor], scales: str) -> dict[str, Tensor]:
 def matmul_block_scaled(
     dtype: torch.dtype, format_: str, rows: int, units: int, cols: int, what: str = ""
 ) -> Product:
-    """y = x w^T of matrices in a format with scales of blocks: "mxfp8" or "nvfp4"."""
+    """y = x w^T of matrices in a block-scaled format: "mxfp8" or "nvfp4"."""
     return Product(
         "matmul_block_scaled",
         format_,
@@ -200,13 +200,13 @@ def _in_blocks(drawn: dict[str, Tensor], format_: str) -> dict[str, Tensor]:
     inputs = {}
     for name, tensor in drawn.items():
         made = getattr(reference, f"quantize_{format_}")(tensor)
-        names = (name, f"{name}_scales", f"{name}_scale")  # the last one is of the whole tensor
+        names = (name, f"{name}_scales", f"{name}_scale")  # the last: the scale of the whole tensor
         inputs |= dict(zip(names, made, strict=False))
     return inputs
 
 
 def norms_fp8(dtype: torch.dtype) -> Iterator[Product]:
-    """The operand of a model's first product after a norm, with its scales."""
+    """The operand of a model's first product after a norm, quantized, with its scales."""
     for scaling in ("row", "1x128"):
         for rows in QUANTIZED_ROWS:
             yield rms_norm_fp8(dtype, scaling, rows, 4096)
@@ -218,7 +218,7 @@ def rms_norm_fp8(dtype: torch.dtype, scaling: str, rows: int, cols: int) -> Prod
 
 
 def swiglus_fp8(dtype: torch.dtype) -> Iterator[Product]:
-    """The same of the last product of its MLP."""
+    """The same for the last product of the model's MLP."""
     for scaling in ("row", "1x128"):
         for rows in QUANTIZED_ROWS:
             yield swiglu_fp8(dtype, scaling, rows, 14336)
@@ -244,14 +244,14 @@ def _quantizing(
 
 
 def losses(dtype: torch.dtype) -> Iterator[Product]:
-    """Backward alone is not measured: some compute all gradients in the forward pass."""
+    """Backward alone is not measured: some rivals compute all gradients in the forward pass."""
     for direction in ("forward", "both"):
         for rows, cols, classes in VOCABULARIES:
             yield loss(dtype, direction, rows, cols, classes)
 
 
 def loss(dtype: torch.dtype, direction: str, rows: int, cols: int, classes: int) -> Product:
-    """One product forward, three with its gradients; who computes the logits again has four."""
+    """One product forward, three with gradients, or four where the logits are recomputed."""
     return Product(
         "linear_cross_entropy",
         "mean",
@@ -268,7 +268,7 @@ def loss(dtype: torch.dtype, direction: str, rows: int, cols: int, classes: int)
 
 
 def _with_targets(drawn: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Logits of a size that a model has, and a target for each row."""
+    """Logits of realistic size, and a target for each row."""
     x, w = drawn["x"], drawn["w"]
     with torch.no_grad():
         w.mul_(x.shape[1] ** -0.5)

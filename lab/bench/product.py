@@ -1,4 +1,4 @@
-"""A product: something that `make bench` measures of an op in a size of real models."""
+"""A product: an op in a size of real models, as `make bench` measures it."""
 
 import importlib
 import math
@@ -17,9 +17,9 @@ from lab.measure.turns import MOST_CALLS
 from lab.rivals.backends import CHOSEN
 from lab.rivals.implementation import Implementation, ours
 
-COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
+COLD = 200e6  # bytes that cold calls cycle through: several times an L2 cache
 
-# The ops as Op. The function of some is what people call, for their formulas store all scores or
+# The ops as Op. Some have their public function here, because their formulas store all scores or
 # compute in double.
 OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
 OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
@@ -31,31 +31,31 @@ _CALLED = (
     "matmul_block_scaled",
     "grouped_matmul",
 )
-_QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # of an op, by its file's name
+_QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # product name: file of the op
 for _name in (*_CALLED, "linear_cross_entropy", *_QUANTIZED):
     OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of kernels/ with our function for a product of that name."""
+    """The module of kernels/ with our function for the product of that name."""
     return importlib.import_module(f"kernels.{_QUANTIZED.get(name, name)}")
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product that everybody computes in turns.
+    """A product that all implementations compute in turns.
 
-    kind: what it is among the products of its op, as in "few rows".
-    direction: "forward", "backward" or "both": forward with a gradient wanted, and backward.
+    kind: the group of the op's products that it belongs to, such as "few rows".
+    direction: "forward", "backward" or "both": forward with gradients required, then backward.
     rows, cols, sizes: its shape; `sizes` is text, as in "units=4096, gate".
-    shapes: of each tensor. given: the other arguments.
-    operations: of a call, multiplications and additions; 0 where traffic is what counts.
-    gradients: the tensors that get one, backward. unread: those that it has no need to read.
+    shapes: the shape of each tensor. given: the other arguments.
+    operations: multiplications and additions of a call; 0 where traffic is the limit.
+    gradients: the tensors that get one in backward. unread: tensors that need not be read.
     cold: whether its tensors should be in no cache.
-    made: makes the inputs of what was drawn in these shapes, such as integers with their scales.
-    on_host: whether it is the host's time that is measured.
+    made: makes the inputs from tensors drawn in these shapes, such as integers with their scales.
+    on_host: whether host time is measured.
     plain: the same product with nothing fused into it, which takes turns, too.
-    compiled: whether torch.compile takes a turn. number: of a random cell.
+    compiled: whether torch.compile takes turns. number: that of a random cell.
     """
 
     name: str
@@ -85,22 +85,22 @@ class Product:
         """Our best version, and its name with the digest of its kernel."""
         module = module_of(self.name)
         best = module.VERSIONS[-1]
-        if self.name in _QUANTIZED:  # which have no version but the best
+        if self.name in _QUANTIZED:  # these have no other versions
             each = Implementation("ours", getattr(module, self.name), ours=True)
         else:
             each = ours(self.op, best)
         return each, f"{best} {module.kernel.digest}"
 
     def cases(self) -> list[Case]:
-        """The product on random inputs; if they are to be cold, on several sets of them.
+        """The product on random inputs; on several sets of them if they have to be cold.
 
-        All calls compute the same: `make bench` compares the results of the first.
+        All calls compute the same function: `make bench` compares the results of the first.
         """
         first = self.case()
         size = max(sum(tensor.nbytes for tensor in first.inputs.values()), 1)
         on_gpu = jitload.device().type == "cuda"
         sets = math.ceil(COLD / size) + 1 if self.cold and on_gpu and size < COLD else 1
-        sets = min(sets, MOST_CALLS)  # of a turn: no more would have one
+        sets = min(sets, MOST_CALLS)  # a turn has no more calls
         return [first, *(self._case(seed) for seed in range(1, sets))]
 
     def case(self) -> Case:
@@ -121,7 +121,7 @@ class Product:
         )
 
     def reads(self, case: Case) -> list[Tensor]:
-        """What it has to read of a case."""
+        """The tensors of a case that must be read."""
         if self.direction == "forward":
             return case.reads
         kept = [x for name, x in case.inputs.items() if name not in self.unread]
@@ -147,7 +147,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Rows(Product):
-    """An op on rows, with inputs as reference.py draws them; `given` are its options."""
+    """An op on rows, with inputs drawn as in reference.py; `given` are its options."""
 
     @property
     def op(self) -> reference.Op:

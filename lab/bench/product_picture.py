@@ -1,4 +1,4 @@
-"""The picture of products in docs/bench.md: the percent of the best rival's speed, by kind."""
+"""The picture of products in docs/bench.md: percent of the best rival's speed, by kind."""
 
 import statistics
 
@@ -10,12 +10,12 @@ from lab.bench.product_tables import shares_of
 from lab.style import drawing
 
 TITLE = "Products beside the best rival"
-SIZE = (6.4, 0.28)  # inches: the width, and the height of a line of points
-HEAD = 1.2  # inches of the axis and its label
+SIZE = (6.4, 0.28)  # inches: the width, and the height of one row of points
+HEAD = 1.2  # inches for the axis and its label
 
 
 def product_picture(in_turns: DataFrame) -> Figure | None:
-    """A point for each shape, a line of points for each kind of product, and a mark at its median.
+    """A point for each shape, a row of points for each kind of product, its median marked.
 
     None if no rival has a time.
     """

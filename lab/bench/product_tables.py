@@ -1,4 +1,4 @@
-"""What `make bench` writes of products: totals for bench.md, and a line for each shape."""
+"""What `make bench` writes about products: totals for bench.md, and a line for each shape."""
 
 import re
 import statistics
@@ -14,7 +14,7 @@ COLUMNS = (
     *("best rival", "slower than plain", "clock", "rivals", "run"),
 )
 DIRECTIONS = {"forward": "forward", "backward": "backward", "both": "both passes"}
-WITH_MEMORY = ("linear_cross_entropy",)  # the ops that are there for the memory's sake
+WITH_MEMORY = ("linear_cross_entropy",)  # ops whose purpose is to save memory
 NOTE = (
     "Each kernel and its rivals take turns; the figures are medians. The table gives the percent of"
     " the best rival's speed: its time divided by ours. Faster and slower mean by more than 2%. The"
@@ -29,7 +29,7 @@ OF_FILE = (
 
 
 def product_tables(in_turns: DataFrame, file: str) -> list[str]:
-    """Markdown: a heading, what the figures are, and a line for each op, direction and kind.
+    """Markdown: a heading, what the figures mean, and a line for each op, direction and kind.
 
     in_turns: the lines of products. file: the name of the CSV that `product_lines` is written to.
     """
@@ -47,7 +47,7 @@ def product_tables(in_turns: DataFrame, file: str) -> list[str]:
 
 
 def _totals(cells: list[DataFrame]) -> list[str]:
-    """How many cells there are, in how many ours is faster, level and slower, and by how much."""
+    """The number of cells, in how many ours is faster, level or slower, and by how much."""
     faster = level = slower = 0
     shares = []
     for cell in cells:
@@ -99,7 +99,7 @@ def _memory_table(group: DataFrame) -> list[str]:
 
 
 def product_score(in_turns: DataFrame) -> str:
-    """How fast ours are beside the best rival of each: in the middle, and at their worst."""
+    """Our speed relative to the best rival: the median and the worst."""
     texts = []
     for op, group in in_turns.groupby("op", sort=False):
         shares = shares_of(group)
@@ -112,7 +112,7 @@ def product_score(in_turns: DataFrame) -> str:
 
 
 def shares_of(in_turns: DataFrame) -> list[float]:
-    """The percent of the best rival's speed, of each cell that a rival has a time of."""
+    """Percent of the best rival's speed, for each cell in which a rival has a time."""
     shares = []
     for cell in _cells(in_turns):
         own, best = ours_and_best(cell)
@@ -122,7 +122,7 @@ def shares_of(in_turns: DataFrame) -> list[float]:
 
 
 def _cells(lines: DataFrame) -> list[DataFrame]:
-    """The lines of each cell: kind by kind, in it from small shapes to large ones."""
+    """The lines of each cell, sorted by kind, then from small shapes to large ones."""
     return sorted((cell for _, cell in lines.groupby([*CELL], sort=False)), key=_place)
 
 

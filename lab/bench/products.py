@@ -1,7 +1,7 @@
-"""What `make bench` measures of matrix products and attention: in sizes of real models.
+"""The matrix products and attention that `make bench` measures, in sizes of real models.
 
-Arithmetic is what limits most of them, and the rest moves the weights or the cache of such a model.
-Their rows and cols are those of x, q or the cache; all other sizes stand in the options' text.
+Most are limited by arithmetic; the rest moves the weights or the cache of such a model. Rows and
+cols are those of x, q or the cache; all other sizes are in the text of the options.
 """
 
 from collections.abc import Iterator
@@ -41,14 +41,14 @@ MODELS = (  # rows, units and cols in Llama 3 8B: of a few tokens, of a prompt, 
     (16384, 4096, 4096, "output of attention"),
     (16384, 14336, 4096, "gate"),
 )
-BETWEEN = (  # rows of which a tile of 128 has too many or too few
+BETWEEN = (  # rows that tiles of 128 do not fill evenly, or that give few tiles
     (192, 6144, 4096, "q, k and v"),
     (256, 4096, 14336, "down"),
     (384, 4096, 4096, "output of attention"),
 )
 FEW_ROWS = (1, 16, 63)
 WEIGHTS = ((4096, 4096), (28672, 4096), (4096, 14336))
-FUSED = (  # what follows the product
+FUSED = (  # the epilogues
     {"bias": True},
     {"bias": True, "act": "relu"},
     {"bias": True, "act": "gelu"},
@@ -59,15 +59,15 @@ FUSED = (  # what follows the product
 )
 FUSED_CUBES = (4096, 8192)
 TOKENS = tuple(512 << i for i in range(6))  # 512 to 16384
-ALL_TOKENS = 16384  # of the sequences of a batch together
-WIDTH = 2048  # of all heads together
+ALL_TOKENS = 16384  # total of all sequences of a batch
+WIDTH = 2048  # total width of all heads
 HEAD_SIZES = (64, 128)
-CACHES = ((64, 1024), (16, 8192), (4, 32768))  # sequences, and tokens of each
+CACHES = ((64, 1024), (16, 8192), (4, 32768))  # sequences, and the tokens of each
 HEADS, KV_HEADS = 32, 8  # of Llama 3 8B
 
 
 def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[Product]:
-    """Everything that a run measures of these ops."""
+    """All products that a run measures for these ops."""
     makers = {
         "matmul": matmuls,
         "attention": attentions,
@@ -88,7 +88,7 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
 
 
 def host_products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[Product]:
-    """A call of little work of each op, without and with gradients, for the host's time."""
+    """A call with little work for each op, without and with gradients, for the host's time."""
     for direction in ("forward", "both"):
         small = (
             matmul(dtype, "host", 64, 128, 128, bias=True),
@@ -184,7 +184,7 @@ def attention(
 ) -> Product:
     """Two products of tokens * tokens * cols forward, five backward; half of that if causal.
 
-    kv_heads: where it is not as many.
+    kv_heads: if it differs from the number of query heads.
     """
     of_keys = (batch, kv_heads or heads, tokens, cols)
     operations = 4 * batch * heads * tokens**2 * cols // (2 if causal else 1)
@@ -249,7 +249,7 @@ def decode(
     heads: int = HEADS,
     kv_heads: int = KV_HEADS,
 ) -> Product:
-    """One query for each sequence, against its cache."""
+    """One query for each sequence, attending to its cache."""
     cache = (batch, kv_heads, tokens, cols)
     return Product(
         "attention_decode",

@@ -1,9 +1,9 @@
-"""One cell is timed at a time, while other processes compile the rivals of theirs.
+"""Times one cell at a time while other processes compile the rivals of other cells.
 
-torch.compile takes seconds for a cell, most of them on the host: it generates code, compiles it in
-several launches, and times each of these on the GPU. So cells are measured in several processes. A
-lock belongs to whoever uses the GPU; a process gives it away while it compiles, and takes it again
-for each launch that torch.compile times. So all of them are timed with nobody beside.
+torch.compile takes seconds for a cell, mostly on the host: it generates code, compiles it for
+several launches, and times each of these on the GPU. So several processes measure cells. A lock
+guards the GPU: a process releases it while it compiles, and takes it again for each launch that
+torch.compile times. So every timing runs alone on the GPU.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ import torch
 
 
 class OutOfTimeError(BaseException):
-    """The deadline came while a rival was compiled. (No Exception, which compilers catch.)"""
+    """The deadline passed while a rival was compiled. (Compilers would catch an Exception.)"""
 
 
 class _Gpu:
-    """The lock of a process: a file, because the system frees it if the process dies."""
+    """The lock of a process: a file, because the system releases it if the process dies."""
 
     file: IO[str] | None = None
     deadline = 0.0
@@ -47,7 +47,7 @@ _gpu = _Gpu()
 
 
 def share(lock: Path) -> None:
-    """From now on, the processes with the same lock use the GPU one after the other."""
+    """From now on, processes with the same lock take turns on the GPU."""
     _gpu.file = lock.open("w")
     for name in ("benchmark", "benchmark_gpu"):
         _tune_alone(name)
@@ -55,7 +55,7 @@ def share(lock: Path) -> None:
 
 @contextlib.contextmanager
 def alone(deadline: float) -> Iterator[None]:
-    """Nobody else uses the GPU, but for what is in `compiling`, which ends at the deadline."""
+    """Hold the GPU alone, except inside `compiling`, which ends at the deadline."""
     _gpu.take()
     _gpu.deadline = deadline
     try:
@@ -66,7 +66,7 @@ def alone(deadline: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Others may use the GPU. Raises OutOfTimeError at the deadline."""
+    """Let others use the GPU meanwhile. Raises OutOfTimeError at the deadline."""
     if not _gpu.holds:
         yield
         return
@@ -86,7 +86,7 @@ def compiling() -> Iterator[None]:
 
 
 def _tune_alone(name: str) -> None:
-    """Let torch.compile hold the lock while it times a launch."""
+    """Make torch.compile hold the lock while it times a launch."""
     benchmarker = importlib.import_module("torch._inductor.runtime.benchmarking").benchmarker
     times: Callable[..., object] = getattr(benchmarker, name)
 

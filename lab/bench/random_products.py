@@ -1,7 +1,7 @@
-"""What `python -m lab.bench --random` measures: every op in shapes that nobody has chosen.
+"""What `python -m lab.bench --random` measures: every op in random shapes.
 
-A cell is drawn from the seed and its number alone, so it can be drawn again by itself. Widths are
-those of public models, and awkward ones; rows go from 1 to 65536 on a logarithmic scale.
+A cell depends only on the seed and its number, so a single one can be drawn again. Widths are
+those of public models, or awkward ones; rows range from 1 to 65536 on a logarithmic scale.
 """
 
 import math
@@ -27,8 +27,8 @@ from lab.bench.prepared_products import (
 )
 from lab.bench.product import Product, Rows
 
-ELEMENTS = 1 << 28  # of a tensor, at most
-OPERATIONS = 1e13  # of a call, at most
+ELEMENTS = 1 << 28  # limit for a tensor
+OPERATIONS = 1e13  # limit for a call
 ROWS = 1 << 16
 WIDTH = 1 << 18
 HALVES = (torch.bfloat16, torch.float16)
@@ -37,7 +37,7 @@ OPS = [*NAMES, *products.NAMES]
 
 
 def drawn(seed: int, number: int, names: list[str]) -> Product:
-    """The cell of that number, of one of the ops in `names`."""
+    """The cell with that number, of one of the ops in `names`."""
     draw = random.Random(f"{seed} {number}")
     name = draw.choices(names, [3 if name in ("matmul", "attention") else 1 for name in names])[0]
     model = MODELS[draw.choice([*MODELS])]
@@ -46,7 +46,7 @@ def drawn(seed: int, number: int, names: list[str]) -> Product:
 
 
 def _logarithmic(draw: random.Random, least: int, most: int) -> int:
-    """Half of them rounded to four binary digits, as people choose sizes."""
+    """Log-uniform; half of the draws are rounded to four binary digits, as people choose sizes."""
     found = round(2 ** draw.uniform(math.log2(least), math.log2(max(least, most))))
     step = 1 << max(found.bit_length() - 4, 0)
     return found if draw.random() < 0.5 else max(found // step * step, least)
@@ -66,7 +66,7 @@ def _rows_of(name: str, draw: random.Random, model: Model) -> Product:
 
 
 def _weights(draw: random.Random, model: Model) -> tuple[int, int, int]:
-    """rows, units and cols of a product; one in seven has units and cols that nobody would pick."""
+    """rows, units and cols of a product; one in seven has awkward units and cols."""
     units, cols = draw.choice(model.weights())
     if draw.random() < 1 / 7:
         units, cols = units + draw.randint(-99, 99), cols + draw.randint(-99, 99)
@@ -81,7 +81,7 @@ def _matmul(draw: random.Random, model: Model) -> Product:
 
 
 def _matmul_fp8(draw: random.Random, model: Model) -> Product:
-    """torch._scaled_mm takes widths that are multiples of 16 alone, and blocks have 128."""
+    """torch._scaled_mm takes only widths that are multiples of 16; blocks have 128."""
     rows, units, cols = _weights(draw, model)
     scales, fast = draw.choice((("rows", False), ("rows", True), ("blocks", False)))
     step = 128 if scales == "blocks" else 16
@@ -90,7 +90,7 @@ def _matmul_fp8(draw: random.Random, model: Model) -> Product:
 
 
 def _matmul_block_scaled(draw: random.Random, model: Model) -> Product:
-    """A scale of the formats is of 16 or 32 columns."""
+    """A scale of these formats covers 16 or 32 columns."""
     rows, units, cols = _weights(draw, model)
     cols = max(32, cols // 32 * 32)
     return matmul_block_scaled(torch.bfloat16, draw.choice(("mxfp8", "nvfp4")), rows, units, cols)
@@ -102,9 +102,9 @@ def _matmul_w8a16(draw: random.Random, model: Model) -> Product:
 
 
 def _grouped(draw: random.Random, _: Model) -> Product:
-    """Of a mixture's experts as many as a GPU may hold: several GPUs share the others.
+    """As many of a mixture's experts as one GPU may hold: other GPUs hold the rest.
 
-    torch._grouped_mm has a kernel for bfloat16 alone.
+    torch._grouped_mm has a kernel for bfloat16 only.
     """
     experts = MIXTURES[draw.choice([*MIXTURES])]
     units, cols = draw.choice(experts.weights())

@@ -1,9 +1,9 @@
-"""What `make bench` shows: the README's totals and docs/bench.md with its pictures, from the CSV.
+"""What `make bench` publishes from the CSV: README totals, docs/bench.md and its pictures.
 
-    python -m lab.bench.report [CSV ...]     writes them again, without a GPU; of docs/bench.csv
+    python -m lab.bench.report [CSV ...]     writes them without a GPU; default docs/bench.csv
 
-All figures are of one machine, that of the newest run: the same GPU, driver and releases of CUDA,
-PyTorch and Triton. Some may be of earlier runs: bench.csv and bench_cells.csv name each cell's run.
+All figures come from one machine, that of the newest run: the same GPU, driver and releases of
+CUDA, PyTorch and Triton. Cells may be of earlier runs: bench.csv and bench_cells.csv name the run.
 """
 
 import math
@@ -25,7 +25,7 @@ from lab.style import drawing
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")
-PANELS = 4  # beside each other
+PANELS = 4  # side by side
 PRODUCTS, PRODUCT_LINES = "bench_products.svg", "bench_products.csv"
 CELLS = "bench_cells.csv"
 CELL_COLUMNS = (
@@ -37,8 +37,8 @@ CELL_COLUMNS = (
 def write(csv: Path) -> list[Path]:
     """Write the README's totals, bench.md, its pictures and tables; return the paths.
 
-    csv: the table of `make bench`, in the folder that gets all but the README, which is the one in
-    the folder above, if there is one. Raises ValueError if it has no markers.
+    csv: the table of `make bench`; its folder gets all files but the README, which is the one in
+    the parent folder, if any. Raises ValueError if that README has no markers.
     """
     table = newest(read(csv))
     readme = csv.parent.parent / "README.md"
@@ -74,9 +74,9 @@ def write(csv: Path) -> list[Path]:
 
 
 def newest(table: DataFrame) -> DataFrame:
-    """The lines under the conditions of the last line, which are the newest run's.
+    """The lines with the conditions of the last line, which are the newest run's.
 
-    Of a cell with several, for a rival came or went, the newest.
+    If a cell has several sets, because a rival came or went, the newest.
     """
     libraries = [*LIBRARIES]
     table = table[(table[[*MACHINE]] == table[[*MACHINE]].iloc[-1]).all(axis=1)]
@@ -87,7 +87,7 @@ def newest(table: DataFrame) -> DataFrame:
 
 
 def directions_of(table: DataFrame, dtype: str) -> list[str]:
-    """The directions in which traffic was measured, each of which has a picture."""
+    """The directions with a measured traffic, each of which has a picture."""
     timed = of_clock(table, GPU_CLOCK)
     there = set(timed[timed["dtype"] == dtype]["direction"])
     return [direction for direction in ("forward", "backward") if direction in there]
@@ -148,7 +148,7 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
 
 
 def absent_libraries(table: DataFrame) -> list[str]:
-    """Each library that no run had of an op for which it has a kernel."""
+    """Each library that was missing in all runs of an op for which it has a kernel."""
     ops: dict[str, list[str]] = {}
     for op, group in table.groupby("op", sort=False):
         for name in libraries_of(op):
@@ -181,7 +181,7 @@ def width_totals(timed: DataFrame) -> list[str]:
 
 
 def _width_texts(group: DataFrame) -> list[str]:
-    """Percent of a copy and of the best rival's speed, each as "98, 94 at 262144"."""
+    """Percent of a copy and of the best rival's speed, each like "98, 94 at 262144"."""
     of_copy, of_rival = [], []
     for cols, cell in group.groupby("cols"):
         own, rival = ours_and_best(cell)
@@ -214,7 +214,7 @@ def cell_lines(table: DataFrame) -> DataFrame:
 
 
 def score(timed: DataFrame) -> str:
-    """In how many cells ours is faster, level and slower, and at which widths it is slower."""
+    """In how many cells ours is faster, level or slower, and at which widths it is slower."""
     won = level = unknown = 0
     lost = []
     for (*_, cols), cell in timed.groupby(
@@ -265,7 +265,7 @@ def host_text(cell: DataFrame) -> str:
 
 
 def machine_text(table: DataFrame) -> str:
-    """With what the figures were measured, and when, in a sentence or two."""
+    """The hardware and software of the measurement, and its date, in a sentence or two."""
     last = table.iloc[-1]
     machine = (
         f"{last['device']}, driver {last['driver']}, CUDA {last['cuda']}, torch {last['torch']},"
@@ -280,7 +280,7 @@ def machine_text(table: DataFrame) -> str:
 
 
 def condition_text(table: DataFrame) -> str:
-    """What `machine_text` says and, where there are several runs, what they had in common."""
+    """`machine_text` and, if there are several runs, their common conditions."""
     runs = runs_of(table)
     if len(runs) == 1:
         return machine_text(table)
@@ -297,7 +297,7 @@ def condition_text(table: DataFrame) -> str:
 
 
 def details(run: DataFrame) -> str:
-    """With what a run was measured, apart from the machine, and when."""
+    """The conditions of a run apart from the machine, and its date."""
     last = run.iloc[-1]
     libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
     return ", ".join([f"{last['run']} UTC", *libraries, copy_text(run)])
@@ -314,7 +314,7 @@ def copy_text(run: DataFrame) -> str:
 
 
 def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
-    """Bandwidth against row width, a small panel for each op, with the line of the copy."""
+    """Bandwidth against row width, a small panel for each op, with a line for the copy."""
     timed = of_clock(table, GPU_CLOCK)
     timed = timed[(timed["direction"] == direction) & (timed["dtype"] == dtype)]
     groups = list(timed.groupby(["op", "options"], sort=False))

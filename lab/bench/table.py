@@ -33,12 +33,12 @@ TEXTS = [
 
 
 def join(path: Path, lines: list[dict[str, object]]) -> None:
-    """Write the lines to the CSV, in place of those with the same key and conditions.
+    """Write the lines to the CSV, replacing those with the same key and conditions.
 
-    A cell that is measured with one more rival installed takes the place of the old one, too.
+    A cell that was measured with one more rival installed replaces the old one, too.
 
-    Lines of one set of conditions stand together, the newest set last, in it one op after the
-    other in the order of reference.py.
+    Lines with the same conditions stand together, the newest set last; within a set the ops are in
+    the order of reference.py.
     """
     import pandas
 
@@ -67,7 +67,7 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
 
 
 def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
-    """The lines sorted by turn, then one op after the other in the order of reference.py."""
+    """The lines sorted by turn, then by op in the order of reference.py."""
     orders = {
         "op": [*dict.fromkeys([*reference.OPS, *products.NAMES])],
         "direction": ["forward", "backward", "both"],
@@ -81,9 +81,9 @@ def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
 
 
 def longest_ago(todo: "list[Cell | Product]", path: Path) -> "list[Cell | Product]":
-    """The cells in the order of their last runs in the CSV, and first those that it has no line of.
+    """The cells sorted by their last run in the CSV, those without lines first.
 
-    So runs that are too short for all of them measure all of them in time.
+    So a series of runs, each too short for all cells, measures all of them in the end.
     """
     if not path.exists():
         return todo
@@ -95,16 +95,16 @@ def longest_ago(todo: "list[Cell | Product]", path: Path) -> "list[Cell | Produc
 
 
 def read(path: Path) -> "DataFrame":
-    """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
+    """The CSV as `join` wrote it; empty and missing texts are ""."""
     import pandas
 
     table = pandas.read_csv(path, dtype=dict.fromkeys([*TEXTS, "date"], str))
-    if "run" not in table:  # a table of an earlier release knows the day
+    if "run" not in table:  # an earlier release recorded only the day
         table = table.rename(columns={"date": "run"})
     return _with_texts(table)
 
 
 def _with_texts(table: "DataFrame") -> "DataFrame":
-    """The table with all columns; those of texts have "" where nothing is."""
+    """The table with all columns; missing texts become ""."""
     absent = dict.fromkeys([name for name in TEXTS if name not in table], "")
     return table.assign(**absent).reindex(columns=COLUMNS).fillna(dict.fromkeys(TEXTS, ""))
