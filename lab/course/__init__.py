@@ -1,4 +1,4 @@
-"""What the chapters alone use: exercises and their judges, and the ladders that they climb."""
+"""What only the chapters use: exercises with their judges, and ladders of kernel versions."""
 
 from lab.course.exercise import judge
 

@@ -2,16 +2,16 @@
 
     from lab.course import judge
     judge("01_copy")                  # notebooks/exercises/01_copy.cu as it is now
-    judge("01_bytes", 24_000_000)     # an answer; ... in its place is none yet
+    judge("01_bytes", 24_000_000)     # an answer; ... means that there is none yet
 
 An exercise NN_NAME belongs to chapter NN. Its judge is the function NAME in
 notebooks/exercises/chapter_NN.py; what the reader edits is notebooks/exercises/NN_NAME.cu, or .cpp
 for a binding, or the argument in the chapter's cell; its solution is the file of the same name in
 notebooks/solutions, or NN_NAME.py, which sets `answer`. Nothing else lists the exercises.
 
-A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, last, `Speed`. The
-first that does not hold is the verdict; with it comes what `lab.check` has to say of a kernel's
-last call.
+A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, last, `Speed`.
+The first that does not hold is the verdict, together with what `lab.check` reports for the
+kernel's last call.
 
     @kernel(lines=14)
     def copy(attempt):
@@ -50,12 +50,12 @@ from lab.predictor.run import predict
 
 NOTEBOOKS = jitload.KERNELS.parent / "notebooks"
 EXERCISES, SOLUTIONS = NOTEBOOKS / "exercises", NOTEBOOKS / "solutions"
-GUARD = 256  # elements before and behind each tensor that a kernel gets; keeps 16-byte boundaries
+GUARD = 256  # elements before and after each kernel tensor; keeps 16-byte alignment
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that must hold, and what to say where it does not."""
+    """A condition that must hold, and the message if it does not."""
 
     holds: bool
     why: str
@@ -66,7 +66,7 @@ class Near:
     """A result that must be as exact as PyTorch's.
 
     got: the result. truth: float64, of the same shape. own: PyTorch's result in got's type. The
-    largest error may be twice PyTorch's and half an ULP more. case: the input, in words.
+    largest error may be twice PyTorch's plus half an ULP. case: the input, in words.
     """
 
     got: Tensor
@@ -79,7 +79,7 @@ class Near:
 class Speed:
     """A call that must reach `least` percent of a copy's rate, with a cold L2.
 
-    Without a GPU this is predicted; the call passes if the best end of the 90% interval does.
+    Without a GPU the rate is predicted; the call passes if the best end of the 90% interval does.
 
     prepare: returns the call, on tensors of `Attempt.large`, and the bytes that it has to move.
     """
@@ -93,11 +93,11 @@ Judgement = Iterator[Claim | Near | Speed]
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a decorated judge is.
+    """A decorated judge.
 
-    lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
-    kernel. bug: the file or the answer holds a mistake that the reader is to find. target: where
-    the kernel runs, "cpu" for GPUs that nobody has; None for this machine's.
+    lines: the line budget of a file; None for an answer. op: the op whose kernels the file binds;
+    None for a kernel. bug: the file or the answer has a mistake for the reader to find. target:
+    where the kernel runs, "cpu" for GPUs that nobody has; None for this machine's GPU.
     """
 
     judge: Callable[..., Judgement]
@@ -110,10 +110,10 @@ class Exercise:
 def kernel(
     *, lines: int, bug: bool = False, target: str | None = None
 ) -> Callable[[Callable[..., Judgement]], Exercise]:
-    """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart.
+    """Decorates the judge of a .cu file of at most `lines` lines, without blanks and comments.
 
-    bug: finding a mistake is the exercise, so a notebook shows a verdict's reason folded.
-    target: "cpu" runs it on the simulator, whatever GPU is there.
+    bug: finding a mistake is the exercise, so a notebook folds the verdict's reason.
+    target: "cpu" uses the simulator even if there is a GPU.
     """
     return lambda judge: Exercise(judge, lines, bug=bug, target=target)
 
@@ -137,10 +137,10 @@ def answer_with_bug(judge: Callable[..., Judgement]) -> Exercise:
 
 @dataclass
 class Verdict:
-    """What `judge` found; a notebook shows it in colour.
+    """The result of `judge`; a notebook shows it in colour.
 
     reason: why it did not pass. facts: error, lines, percent of a copy (predicted without a GPU),
-        as far as it came.
+        up to the first failure.
     """
 
     name: str
@@ -174,18 +174,18 @@ class Verdict:
 
 
 class Wrong(Exception):
-    """The reader's kernel did what no kernel may."""
+    """The reader's kernel did something that no kernel may do."""
 
 
 class Attempt:
-    """The reader's kernel, called on tensors that lie between guards.
+    """The reader's kernel, called on tensors between guards.
 
-    The guards hold NaN: what is read from them shows in the result, and what is written to them is
-    noticed after the call, for each tensor's NaN has bits of its own. So a small mistake of an
-    index costs neither the notebook nor the GPU.
+    The guards hold NaN: reading them shows in the result, and writing them is detected after the
+    call, because each tensor's NaN has its own bits. So a small index error harms neither the
+    notebook nor the GPU.
 
-    launch: the kernel's function itself, for `Speed`. device: where it runs, this machine's if not
-    given. last: the arguments of the last call.
+    launch: the kernel's function itself, for `Speed`. device: where it runs; by default this
+    machine's. last: the arguments of the last call.
     """
 
     def __init__(self, launch: Callable, device: torch.device | None = None) -> None:
@@ -195,7 +195,7 @@ class Attempt:
         self._guarded: list[tuple[Tensor, slice, int]] = []
 
     def tensor(self, values: Tensor, shift: int = 0) -> Tensor:
-        """These floating-point values where the kernel runs, `shift` elements off a boundary."""
+        """These floats on the kernel's device, `shift` elements past an aligned address."""
         whole = torch.empty(values.numel() + 2 * GUARD, dtype=values.dtype, device=self.device)
         bits = _bits(torch.tensor(torch.nan, dtype=values.dtype)).item() + 1 + len(self._guarded)
         _bits(whole).fill_(bits)
@@ -209,8 +209,8 @@ class Attempt:
         return self.tensor(torch.full(shape, torch.nan, dtype=dtype), shift)
 
     def large(self, *shape: int) -> Tensor:
-        """Random numbers for `Speed`. Without a GPU a quarter of the rows: a prediction needs no
-        more, and they have to lie in memory.
+        """Random numbers for `Speed`. Without a GPU a quarter of the rows: predictions need no more,
+        and the tensor takes memory.
         """
         rows = shape[0] if self.device.type == "cuda" else shape[0] // 4
         return torch.randn(rows, *shape[1:], device=self.device)
@@ -225,15 +225,15 @@ class Attempt:
 
 
 def _bits(values: Tensor) -> Tensor:
-    """The same memory as whole numbers."""
+    """The same memory as integers."""
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     return values.view(kinds[values.element_size()])
 
 
 def judge(name: str, answer: object = ...) -> Verdict:
-    """Judge an exercise: the reader's file, or the answer. The verdict says why, error and speed.
+    """Judge an exercise: the reader's file, or the answer. The verdict has reason, error and speed.
 
-    Raises ValueError if there is no such exercise, TypeError if it wants no answer but a kernel.
+    Raises ValueError if there is no such exercise, TypeError if it takes a kernel and no answer.
     """
     exercise = find(name)
     if exercise.lines is not None:
@@ -266,7 +266,7 @@ def find(name: str) -> Exercise:
 
 
 def path_of(name: str, folder: Path = EXERCISES) -> Path:
-    """The file of the exercise `name`: what the reader edits, or its solution."""
+    """The file of the exercise `name` in `folder`: the reader's, or the solution."""
     return folder / f"{name}.{'cpp' if find(name).op else 'cu'}"
 
 
@@ -295,7 +295,7 @@ def judge_kernel(name: str, path: Path) -> Verdict:
 
 
 def judge_answer(name: str, given: object) -> Verdict:
-    """Judge an answer to the exercise `name`; ... is none, and so is a tuple with one in it."""
+    """Judge an answer to the exercise `name`; ..., or a tuple that contains it, is no answer."""
     if given is ... or (isinstance(given, tuple) and any(each is ... for each in given)):
         return Verdict(name, False, "no answer yet: put it in place of ...")
     return _judged(name, find(name).judge(given))
@@ -324,18 +324,18 @@ def _judged(name: str, judgement: Judgement) -> Verdict:
 
 
 def _finding(attempt: Attempt) -> str:
-    """What the checker finds in the last call, as a line; nothing where it cannot run."""
+    """The checker's finding in the last call, as a line; empty where it cannot run."""
     if attempt.last is None:
         return ""
     try:
         report = check(attempt.launch, *attempt.last, traffic=False)
-    except RuntimeError:  # the machine lacks what it needs, or the call fails without a kernel
+    except RuntimeError:  # the machine lacks a tool, or the call failed without a kernel
         return ""
     return report.first and f"\nlab.check: {report.first}"
 
 
 def _nearness(near: Near) -> tuple[str, float, float]:
-    """What is wrong, if anything; our error and PyTorch's, the largest, in ULP."""
+    """The failure, if any; then our largest error and PyTorch's, in ULP."""
     truth = near.truth.to(near.got.device)
     own = summarize([near.own.to(truth.device)], [truth]).max_ulp
     error = ulp_error(near.got, truth).flatten()
@@ -355,7 +355,7 @@ def _nearness(near: Near) -> tuple[str, float, float]:
 
 
 def _speed(speed: Speed) -> tuple[str, str]:
-    """What is wrong, if anything, and the fact."""
+    """The failure, if any, and the fact."""
     call, size = speed.prepare()
     if jitload.device().type != "cuda":
         return _predicted_speed(call, size, speed.least)

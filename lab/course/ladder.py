@@ -1,4 +1,4 @@
-"""The ladders of the chapters: versions of a kernel that one climbs and no op needs.
+"""The ladders of the chapters: versions of a kernel for learning, which no op needs.
 
 sums = lab.ladder("03_sum")                   # notebooks/ladders/03_sum.cu
 steps = {"atomic": lambda: sums.atomic(x, y, n)}
