@@ -1,7 +1,7 @@
-"""One line for a row of a report's traffic that costs more than it must: why, and how much more.
+"""A line of advice for each costly row of a report's traffic: the cause, and the extra cost.
 
-How much time that is on a GPU ranks them: what is wasted over the rate of the unit that does it, as
-if it had nothing else to do (lab.predict joins such terms).
+Rows are ranked by the GPU time that they waste: the wasted work over the rate of the unit that does
+it, as if the unit had nothing else to do (lab.predict combines such terms).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from lab.checker.line_costs import WASTEFUL
 from lab.gpus.gpu import Gpu
 
 SECTOR, BANKS, WORD = 32, 32, 4
-LEAST_US = 0.1  # below which a time says nothing
+LEAST_US = 0.1  # smaller times are not shown
 
 
 def advice(row: dict[str, Any], type_: str) -> str:
-    """What is wrong with a row's costliest request; "" if nothing is. type_: an element's."""
+    """What is wrong with a row's costliest request; "" if nothing is. type_: the element type."""
     at = [byte for byte in row["example"] if byte is not None]
     shared = row["memory"] == "shared"
     size, cost = row["size"], int(row["worst"])
@@ -42,8 +42,8 @@ def advice(row: dict[str, Any], type_: str) -> str:
 
 
 def wasted_us(row: dict[str, Any], gpu: Gpu) -> float:
-    """The microseconds for which a row's needless work keeps the GPU busy: sectors L2, passes the
-    shared memory of all multiprocessors, and atomics of one address that address.
+    """The microseconds that a row's needless work keeps the GPU busy: extra sectors occupy L2, bank
+    conflicts the shared memory of all multiprocessors, contending atomics their address.
     """
     sectors = SECTOR * (row["sectors"] - row["ideal_sectors"]) / gpu.l2_gb_per_s
     passes = row["bank_conflicts"] / (gpu.multiprocessors * gpu.clock_ghz)
@@ -60,5 +60,5 @@ def costed(row: dict[str, Any], gpu: Gpu) -> str:
 
 
 def _sectors(at: list[int], size: int) -> int:
-    """As few as hold as many different bytes."""
+    """The fewest sectors that could hold that many different bytes."""
     return max(1, -(-len(set(at)) * size // SECTOR))

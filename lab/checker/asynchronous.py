@@ -1,4 +1,4 @@
-"""What a report has of asynchronous work: waits for it, and products of tensor cores."""
+"""The asynchronous work in a report: waits for it, and tensor core products."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lab.checker.places import Places
 WAITS = ["file", "line", "wait", "times", "in_flight", "most"]
 PRODUCTS = ["file", "line", "product", "types", "products", "operations", "at_peak_us"]
 
-# Dense operations in a second of an H200 (its data sheet), by the type of A; of 4 bits and 1 there
-# is no figure.
+# Peak dense operations a second of an H200, from its data sheet, by the type of A; it has no figure
+# for 4 bits and 1 bit.
 PEAK = {
     **dict.fromkeys(("f16", "bf16"), 989e12),
     "tf32": 495e12,
@@ -58,7 +58,7 @@ def products(data: dict[str, Any], places: Places) -> list[dict[str, Any]]:
 
 
 def text(waits: DataFrame, products: DataFrame) -> list[str]:
-    """A line for each wait, and for each line with products."""
+    """A line for each wait, and one for each source line with products."""
     lines = []
     for row in waits.to_dict("records"):
         lines.append(

@@ -1,5 +1,5 @@
-"""The tensors that a function uses without being given them: a module's parameters, a closure's
-variables, defaults of its parameters, the globals that its code names, and what they keep for
+"""The tensors that a function uses without receiving them as arguments: a module's parameters,
+closure variables, default arguments, globals that its code names, and tensors that these keep for
 backward.
 """
 
@@ -18,9 +18,9 @@ import jitload
 
 
 def without_partial(function: Callable, args: tuple, kwargs: dict) -> tuple[Callable, tuple, dict]:
-    """The same call, with what functools.partial holds among the arguments.
+    """The same call, with the arguments that functools.partial holds moved into the argument list.
 
-    Raises TypeError where the result of a call was given in its place.
+    Raises TypeError if a call's result was passed in place of the function.
     """
     if not callable(function):
         raise TypeError(
@@ -36,8 +36,7 @@ def without_partial(function: Callable, args: tuple, kwargs: dict) -> tuple[Call
 def captured(function: Callable) -> Iterator[tuple[str, torch.Tensor]]:
     """Each tensor that a function captures, with its name.
 
-    It looks into functions that the same module (or notebook) defines, too; not into what other
-    modules' functions use.
+    Functions of the same module (or notebook) are searched, too; those of other modules are not.
     """
     known: set[int] = set()
     waiting = [function]
@@ -45,7 +44,7 @@ def captured(function: Callable) -> Iterator[tuple[str, torch.Tensor]]:
         user = waiting.pop()
         for name, value in _variables(user):
             for path, leaf in _members(name, value):
-                if isinstance(leaf, staticmethod):  # of a torch.autograd.Function
+                if isinstance(leaf, staticmethod):  # in a torch.autograd.Function
                     leaf = leaf.__func__
                 if id(leaf) in known:
                     continue
@@ -60,13 +59,13 @@ def captured(function: Callable) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def module_of(function: Any) -> str | None:
-    """Where it is defined: of `apply`, where its torch.autograd.Function is."""
+    """The module that defines it; for `apply`, the module of its torch.autograd.Function."""
     owner = getattr(function, "__self__", None)
     return getattr(owner if isinstance(owner, type) else function, "__module__", None)
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """What belongs to a method's object, and what a function's code reaches by name."""
+    """The attributes of a method's object, and the variables that a function's code names."""
     if isinstance(function, MethodType):
         owner, function = function.__self__, function.__func__
     elif not isinstance(function, FunctionType):
@@ -81,7 +80,7 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
         yield "self", owner
     yield from getattr(owner, "__dict__", {}).items()
     if not isinstance(function, FunctionType):
-        return  # it is compiled
+        return  # a compiled function
     defaults = function.__defaults__ or ()
     parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
     yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
@@ -105,8 +104,8 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _members(name: str, value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """The value itself, the tensors of a module, or what a list, tuple, dictionary or data class
-    holds.
+    """The value itself, the tensors of a module, or the members of a list, tuple, dictionary or
+    data class.
     """
     if isinstance(value, torch.nn.Module):
         for path, tensor in (*value.named_parameters(), *value.named_buffers()):
@@ -122,7 +121,7 @@ def _members(name: str, value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]
 
 
 def _kept(result: torch.Tensor) -> Iterator[torch.Tensor]:
-    """What our ops, and others written in Python, that led to a tensor keep for backward."""
+    """The tensors saved for backward by our ops, and by others in Python, that led to a result."""
     yield from jitload.saved_for(result)
     known, waiting = {None}, [result.grad_fn]
     while waiting:
@@ -134,4 +133,4 @@ def _kept(result: torch.Tensor) -> Iterator[torch.Tensor]:
         try:
             yield from (it for it in getattr(node, "saved_tensors", ()) if it is not None)
         except RuntimeError:
-            continue  # a backward pass has used them up
+            continue  # freed by an earlier backward pass

@@ -1,4 +1,4 @@
-"""Which element of a tensor or an array a byte is of, as the source names it: s[1][0], x[3, 17]."""
+"""Which element of a tensor or array a byte belongs to, in source notation: s[1][0], x[3, 17]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WORDS = {"float32": "float", "float64": "double", "float16": "half", "int32": "
 
 @dataclass(frozen=True)
 class Layout:
-    """How elements of so many bytes lie in memory; `strides` counts in elements.
+    """How elements of `itemsize` bytes lie in memory; `strides` counts in elements.
 
-    address, offset: of a tensor, where its first element is, and how many bytes into its storage.
+    address, offset: for a tensor, its first element's address, and its byte offset in its storage.
     """
 
     type: str
@@ -44,7 +44,7 @@ class Layout:
         return cls(array.type, array.size, array.shape, tuple(strides), False)
 
     def at(self, byte: int) -> str:
-        """The element's indices, in brackets; "" for what is of none."""
+        """The element's indices, in brackets; "" if the byte belongs to no element."""
         rest, found = byte // self.size, [0] * len(self.shape)
         by_stride = sorted(range(len(self.shape)), key=lambda i: -self.strides[i])
         for i in by_stride:
@@ -59,13 +59,13 @@ class Layout:
 
 
 class Elements:
-    """Of the tensors of a call, by name, and the arrays of its builds."""
+    """The layouts of a call's tensors, by name, and of the arrays in its builds."""
 
     def __init__(self, tensors: dict[str, Layout], builds: Iterable[jitload.Build]):
         self._tensors, self._builds = tensors, list(builds)
 
     def layout(self, region: dict[str, Any]) -> Layout | None:
-        """Of a region of the recorder's."""
+        """The layout of one of the recorder's regions."""
         if known := self._tensors.get(region["name"]):
             return known
         for build in self._builds:
@@ -75,8 +75,8 @@ class Elements:
         return None
 
     def view(self, region: dict[str, Any], address: int, size: int) -> tuple[str, Layout] | None:
-        """Of tensors that share a region, the one that an access there is of, with its name: the
-        one that is not aligned for it, if there is one."""
+        """The tensor that an access refers to, with its name, among those that share a region: a
+        misaligned one, if there is one."""
         views = [(name, self._tensors.get(name)) for name in region["name"].split(", ")]
         found = [
             (name, view)
@@ -87,7 +87,7 @@ class Elements:
         return found[0] if found else None
 
     def name(self, region: dict[str, Any], byte: int) -> str:
-        """The element that a byte of a region is of; "" where nobody knows."""
+        """The element that a byte of a region belongs to; "" if unknown."""
         layout = self.layout(region)
         indices = layout.at(byte) if layout else ""
         return region["name"] + indices if indices else ""

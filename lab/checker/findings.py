@@ -22,18 +22,18 @@ COLUMNS = [
 
 
 class NotEnded(TimeoutError):
-    """A program that is checked goes on for too long: what was found until then is told."""
+    """A checked program runs for too long; the findings so far are reported."""
 
 
 class Crashed(RuntimeError):
-    """The host's code of a program that is checked did what ends a process."""
+    """The host code of a checked program did something that ends a process."""
 
 
 PAST = ("past the end of a local array", "past the end of an array")
-HOSTS = ("host access", "unsynchronised")  # what only the host can do
+HOSTS = ("host access", "unsynchronised")  # kinds that only host code can cause
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
 WARP = 32
-AT_SITE = "(site)"  # instead of a file: the line is a site's number
+AT_SITE = "(site)"  # in place of a file: the line is a site's number
 
 # What to do about each kind of finding.
 BLOCKS = (
@@ -100,7 +100,7 @@ HINTS = {
     " lab.check more seconds=, or smaller tensors.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
 }
-# Out of bounds, and far from all that is known.
+# Out of bounds, and far from all known memory.
 UNKNOWN = (
     "A wild pointer; or a tensor's that the call was not given: pass it as an argument. Or an index"
     " that has overflowed: of int, r * cols passes 2^31; take int64_t."
@@ -110,14 +110,14 @@ UNKNOWN = (
 def rows(
     data: dict[str, Any], places: Places, elements: Elements, raised: Exception | None
 ) -> list[dict[str, Any]]:
-    """A row for each pair of lines that is wrong, and one for what the call raised."""
+    """A row for each faulty pair of lines, and one for an exception that the call raised."""
     found = _merged(
         _finding(it, data, places, elements)
         for it in data["findings"]
         if it["kind"] not in HOSTS or places.is_hosts_own(it["place"])
     )
     found = _together(_without_wrong_indices(found))
-    if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
+    if raised is None or any(row["kind"] == "timeout" for row in found):  # this made it raise
         return found
     row = _raised(raised, places)
     if isinstance(raised, Crashed) and any(it["kind"] == row["kind"] for it in found):
@@ -127,7 +127,7 @@ def rows(
 
 
 def standing(data: dict[str, Any], places: Places) -> list[dict[str, Any]]:
-    """Where the threads stood when the time was over, those that ran first."""
+    """Where the threads stood when the time ran out; those that ran first come first."""
     rows = []
     kernel = data["launches"][-1]["kernel"] if data["launches"] else ""
     for block in data["stood"]:
@@ -144,12 +144,12 @@ def standing(data: dict[str, Any], places: Places) -> list[dict[str, Any]]:
 
 
 def name_of(region: dict[str, Any]) -> str:
-    """A tensor's name, or how large the allocation is."""
+    """A tensor's name, or the size of the allocation."""
     return region["name"] or f"allocation of {region['bytes']} bytes"
 
 
 def title(row: dict[str, Any]) -> str:
-    """The kind of a finding, with the hazard, and that it is no error."""
+    """The kind of a finding, with a race's hazard, and a remark if it is no error."""
     hazard = f" ({row['hazard']})" if row["hazard"] else ""
     return (
         f"{row['kind']}{hazard}" if row["severity"] == "error" else f"note: {row['kind']}{hazard}"
@@ -157,14 +157,14 @@ def title(row: dict[str, Any]) -> str:
 
 
 def who(row: dict[str, Any]) -> str:
-    """The thread that made an access; "" where there was none."""
+    """The thread that made an access; "" if there was none."""
     if not isinstance(row["access"], str) or not row["access"] or row["kind"] == "unwritten":
         return ""
     return f"kernel {row['kernel']}, block {row['block']}, thread {row['thread']}"
 
 
 def memory(row: dict[str, Any]) -> str:
-    """Where the memory of a finding comes from; "" where nobody knows."""
+    """Where the memory of a finding comes from; "" if unknown."""
     known = isinstance(row["allocated"], str) and row["allocated"]
     return f"{row['tensor']}: {row['allocated']}" if known else ""
 
@@ -201,7 +201,7 @@ def _is_in_warp(row: dict[str, Any]) -> bool:
 
 
 def told(threads: DataFrame) -> list[str]:
-    """A line for each group of threads that stood together; blocks that stood alike share it."""
+    """A line for each group of threads that stood together; blocks with equal groups share it."""
     alike: dict[tuple, list[tuple]] = {}
     for row in threads.to_dict("records"):
         group = tuple(row[name] for name in ("file", "line", "doing", "count", "threads"))
@@ -279,18 +279,18 @@ def _finding(
 
 
 def _caller(place: dict[str, Any], places: Places) -> dict[str, Any]:
-    """The line of the kernel that called the function in which an access is, if one did."""
+    """The line of the kernel from which the accessing function was called, if any."""
     file, line = places.callers[place["site"]] if place["site"] >= 0 else ("", 0)
     return {"caller_file": file, "caller_line": line} if line else {}
 
 
-# The columns in which a finding names lines: its own, of the call, and of the other side.
+# The columns in which a finding names lines: its own, the caller's, and the other access's.
 ENDS = [("file", "line"), ("caller_file", "caller_line"), ("other_file", "other_line")]
 
 
 def _without_wrong_indices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of findings at the same line the one that says most: an access that is out of a tensor's
-    bounds, then an index that is certainly wrong, then that the access is past an array."""
+    """Keep only the most specific finding for a line: an access out of a tensor's bounds, then an
+    index that is certainly wrong, then an access past the end of an array."""
     bounds = [row for row in rows if row["kind"] == "out of bounds"]
     place = operator.itemgetter("file", "line")
     indices = [row for row in bounds if row["access"] == "index"]
@@ -309,13 +309,13 @@ def _without_wrong_indices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for a pair of lines, whichever came first and however often each is compiled."""
+    """One row for a pair of lines, in either order and however often the lines are compiled."""
     merged: dict[tuple, dict[str, Any]] = {}
     for row in rows:
         ends = (row["file"], row["line"]), (row.get("other_file"), row.get("other_line"))
         key = row["kind"], row.get("tensor", row.get("element")), frozenset(ends)
         if row.get("other_access") == "declaration":
-            key += (row["message"],)  # of one line there may be several
+            key += (row["message"],)  # a line may declare several
         if key in merged:
             row["count"] += merged[key]["count"]
             if merged[key]["severity"] == "error" or row["severity"] == "note":
@@ -325,8 +325,8 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for the races of a warp's lanes on one array whose lines hang together: what is
-    missing is one thing."""
+    """One row for the races of a warp's lanes on one array whose lines are connected: one missing
+    barrier causes them all."""
     kept: list[dict[str, Any]] = []
     groups: list[tuple[dict[str, Any], set[int]]] = []
     for row in rows:
@@ -367,7 +367,7 @@ def _raised(error: Exception, places: Places) -> dict[str, Any]:
 
 
 def _hazard(it: dict[str, Any]) -> str:
-    """Of a race: what came before what, as a read after a write."""
+    """The hazard of a race, such as read after write."""
     if it["kind"] != "race":
         return ""
     now, before = (
@@ -377,13 +377,13 @@ def _hazard(it: dict[str, Any]) -> str:
 
 
 def _where(row: dict[str, Any]) -> str:
-    """The element and the byte that a row is about."""
+    """The element and the byte of a row."""
     byte, tensor = row["byte"], row["tensor"]
     return f"{row['element']} (byte {byte})" if row["element"] else f"byte {byte} of {tensor}"
 
 
 def _late(launch: dict[str, Any], limit: str) -> str:
-    """How far a launch has come that was stopped."""
+    """How far a launch had come when it was stopped."""
     blocks, ended = launch["blocks"], launch["ended"]
     return (
         f"kernel {launch['kernel']} was stopped when the {limit} for the check were over;"
@@ -392,7 +392,7 @@ def _late(launch: dict[str, Any], limit: str) -> str:
 
 
 def _wrong_index(message: str, row: dict[str, Any]) -> str:
-    """Of a message as `index 5 of 'float [4]'`: the first extent is that of the index."""
+    """Read a message such as `index 5 of 'float [4]'`: the first extent is the one exceeded."""
     index, of = message.split(" of ", 1)
     extent = re.search(r"\[(\d+)\]", of)
     name = row["element"] or of.strip("'")
@@ -402,7 +402,7 @@ def _wrong_index(message: str, row: dict[str, Any]) -> str:
 
 
 def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> str:
-    """What happened, in words."""
+    """What happened, as a sentence."""
     access, tensor = row["access"], row.get("tensor")
     what = f"{access} of {it['size']} bytes"
     match it["kind"]:
@@ -427,7 +427,7 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             )
         case "ended block" if tensor:
             return f"{what} at {_where(row)}: {it['message']}"
-        case "out of bounds" if not access:  # the system stopped it
+        case "out of bounds" if not access:  # the operating system stopped it
             return it["message"]
         case "array end":
             return f"{access} past the end of {it['message']}"

@@ -1,4 +1,4 @@
-"""What a line of code costs, as a report's text and its HTML both show it, in the same columns."""
+"""The cost of a line of code, in the same columns in a report's text and HTML."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
-COLUMNS = {  # for each memory: of the global one the bytes that were moved, too
+COLUMNS = {  # by memory; global memory also has a column for bytes moved
     "global": ("bytes", "sectors (ideal)"),
     "shared": ("passes (ideal)",),
 }
-WASTEFUL = 1.25  # times the fewest sectors, or passes, from which on a line is red
+WASTEFUL = 1.25  # a line is red from this multiple of the fewest sectors or passes
 
 
 class Cost(NamedTuple):
-    """Of all requests to one memory: sectors or passes, and the fewest that would do."""
+    """All requests to one memory: sectors or passes, and the fewest possible."""
 
     taken: int
     ideal: int
@@ -25,30 +25,30 @@ class Cost(NamedTuple):
         return self.taken > WASTEFUL * self.ideal
 
     def __str__(self) -> str:
-        """Of one request on average."""
+        """The average for one request."""
         if not self.requests:
             return ""
         return f"{self.taken / self.requests:.1f} ({self.ideal / self.requests:.1f})"
 
 
 def memories(traffic: DataFrame) -> list[str]:
-    """Those of which something was counted: the others have no columns."""
+    """The memories with requests; the others have no columns."""
     return [memory for memory in COLUMNS if (traffic["memory"] == memory).any()]
 
 
 def titles(shown: list[str]) -> list[str]:
-    """Of the columns of these memories."""
+    """The column titles for these memories."""
     return [title for memory in shown for title in COLUMNS[memory]]
 
 
 def moved(traffic: DataFrame) -> str:
-    """What stands in the column of bytes: nothing where none were moved."""
+    """The text of the bytes column: empty if no bytes were moved."""
     count = int(traffic["bytes_moved"].sum())
     return f"{count:,}" if count else ""
 
 
 def cost(traffic: DataFrame, memory: str) -> Cost:
-    """What these rows of a report's traffic cost in one memory."""
+    """The cost of these traffic rows in one memory."""
     rows = traffic[traffic["memory"] == memory]
     if memory == "global":
         taken, ideal = rows["sectors"].sum(), rows["ideal_sectors"].sum()
@@ -58,7 +58,7 @@ def cost(traffic: DataFrame, memory: str) -> Cost:
 
 
 def cells(traffic: DataFrame, shown: list[str]) -> list[str]:
-    """What stands in the columns of these memories."""
+    """The cells for these memories."""
     costs = {memory: str(cost(traffic, memory)) for memory in shown}
     return [
         text

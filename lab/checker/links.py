@@ -1,4 +1,4 @@
-"""From a finding to its trace: buttons in a notebook, and pages that hold the traces themselves."""
+"""Links from findings to traces: buttons in a notebook, and pages that contain the traces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WORD = "step through it"
 
 
 def is_traceable(row: dict[str, Any]) -> bool:
-    """Whether a finding is of a thread's making, whose steps can be shown."""
+    """Whether a thread caused the finding, so that its steps can be shown."""
     is_known = isinstance(row["block"], tuple) and row["launch"] == row["launch"]
     return is_known and (bool(told.who(row)) or row["kind"] == "deadlock")
 
 
 def traced_below(report: Report) -> list[str]:
-    """Below each finding a line that opens its trace, as HTML; "" where there is none."""
+    """For each finding, the HTML of a link to its trace; "" where there is none."""
     rows = report.findings.to_dict("records")
     return [_folded(report, number) if is_traceable(row) else "" for number, row in enumerate(rows)]
 
@@ -39,7 +39,7 @@ def _folded(report: Report, number: int) -> str:
 
 
 def save(reports: list[Report], path: str | Path) -> Path:
-    """Write reports with their traces into a file, which any browser opens."""
+    """Write reports with their traces into an HTML file."""
     path = Path(path)
     title = html.escape(reports[0].headline if reports else "no report")
     bodies = "<hr>".join(report.html(traces=True) for report in reports)
@@ -52,7 +52,7 @@ def save(reports: list[Report], path: str | Path) -> Path:
 
 
 def buttons(report: Report) -> VBox | None:
-    """Of a notebook's kernel that runs: a button for each finding that shows its trace below."""
+    """For a running notebook: a button for each finding, which shows its trace below."""
     from IPython.core.getipython import get_ipython
 
     rows = report.findings.to_dict("records")

@@ -1,6 +1,6 @@
 """A report of `lab.check` as HTML for a notebook, in the colours of its theme.
 
-Styles stand in the elements: a notebook that is opened anew drops what is in <style>.
+Styles are inline, because a reopened notebook drops <style> elements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.checker import line_costs
 from lab.checker.advice import costed
 from lab.gpus import gpu as gpus
 
-AROUND = 2  # lines shown above and below one that matters
+AROUND = 2  # lines shown above and below each relevant one
 GOOD, BAD = "0, 114, 178", "213, 94, 0"  # drawing.BLUE and VERMILLION, as CSS mixes them
 GRAY = "128, 128, 128"
 FONT = (
@@ -27,7 +27,7 @@ FONT = (
 TABLE = f"{FONT}; border-collapse: collapse; table-layout: auto; width: auto; margin: 0.2em 0 0.8em"
 CELL = "padding: 0 0.9em 0 0; text-align: right; white-space: nowrap; border: none"
 CODE = "padding: 0 1em 0 0.4em; text-align: left; white-space: pre; border: none"
-# For the text of a finding: colours of the theme's own have the contrast that both themes need.
+# Text of a finding uses the theme's own colours, which have enough contrast in both themes.
 LOOKS = {"error": (BAD, "--jp-error-color1"), "note": (GRAY, "--jp-ui-font-color2")}
 
 Line = Callable[[str, int], str]
@@ -44,8 +44,8 @@ def page(
 ) -> str:
     """The headline, a card for each finding, and the sources with a column of heat, as HTML.
 
-    notes: lines below the headline. source: gives the lines of a file, by its name. below: of each
-        finding what stands at its end, as HTML.
+    notes: lines below the headline. source: returns the lines of a file, by its name. below: for
+        each finding, HTML to append.
     """
     parts = [f"<p style='margin: 0.4em 0'><b>{html.escape(headline)}</b></p>"]
     parts += [f"<p style='margin: 0.4em 0'>{html.escape(note)}</p>" for note in notes if note]
@@ -75,7 +75,7 @@ def page(
 
 
 def _card(row: dict[str, Any], threads: DataFrame, line: Line, below: str) -> str:
-    """All that is known of a finding."""
+    """A card with everything known about a finding."""
     color, text = LOOKS[row["severity"]]
     place = f"{Path(row['file']).name}:{row['line']}" if row["file"] else ""
     via = f" ({row['via']})" if isinstance(row["via"], str) and row["via"] else ""
@@ -108,7 +108,7 @@ def _card(row: dict[str, Any], threads: DataFrame, line: Line, below: str) -> st
 
 
 def _ends(row: dict[str, Any], line: Line) -> list[tuple[int, str]]:
-    """The lines that a finding names, each once."""
+    """The lines that a finding names, without repeats."""
     ends = []
     for file, number in told.ENDS:
         if isinstance(row[file], str) and row[file]:
@@ -119,7 +119,7 @@ def _ends(row: dict[str, Any], line: Line) -> list[tuple[int, str]]:
 
 
 def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame) -> Iterator[str]:
-    """The rows of a file's table: lines that matter, with their neighbours."""
+    """The rows of a file's table: relevant lines and their neighbours."""
     most = 0 if traffic.empty else traffic.groupby(["file", "line"])["bytes_moved"].sum().max()
     memories = line_costs.memories(traffic)
     traffic, findings = traffic[traffic["file"] == file], findings[findings["file"] == file]

@@ -1,4 +1,4 @@
-"""Where in the user's files the addresses of a report lie."""
+"""Maps the addresses in a report to lines of the user's files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import jitload
 from lab.checker import symbols
 
-TYPES = ("given", "fresh", "shared", "device", "private")  # of the recorder's regions
+TYPES = ("given", "fresh", "shared", "device", "private")  # of the recorder's regions, by number
 DYNAMIC = "dynamic shared memory"
-_STANDARD = r"/c\+\+/[\d.]+/"  # in the name of a header of the C++ library
+_STANDARD = r"/c\+\+/[\d.]+/"  # in the paths of C++ library headers
 
 
 class Places:
-    """Files and lines of what the recorder saw.
+    """Files and lines for what the recorder saw.
 
-    sites: file, line and the line inlined there, for every site of the recorder's.
-    callers: file and line in the kernel that called the function at each of these; ("", 0) if the
+    sites: for each of the recorder's sites, file, line and the line inlined there.
+    callers: for each of these, file and line in the kernel that called the function; ("", 0) if the
         line is the kernel's own.
     """
 
@@ -34,7 +34,7 @@ class Places:
             offsets = [site["offset"] for site in sites if site["library"] == library]
             found[library] = symbols.frames(library, offsets)
         self.sites, self.callers = [], []
-        self._own = set()  # those in the user's files, and in no header of others
+        self._own = set()  # sites in the user's files, not in foreign headers
         for number, site in enumerate(sites):
             frames = found.get(site["library"], {}).get(site["offset"], [])
             place = self._place(frames)
@@ -42,7 +42,7 @@ class Places:
             own = next(outside_of_std, None)
             if own and self.users_file(own.file) is not None:
                 self._own.add(number)
-            if not place[1] and site["line"]:  # an instruction that tells of itself
+            if not place[1] and site["line"]:  # an instruction that names its own line
                 place = self.users_file(site["file"]) or site["file"], site["line"], ""
             self.callers.append(self._caller(frames, place))
             self.sites.append((place[0], self.instruction(*place[:2]), place[2]))
@@ -52,7 +52,7 @@ class Places:
         return users[-1] if users and users[-1] != place[:2] else ("", 0)
 
     def instruction(self, file: str, line: int) -> int:
-        """Of a line of an asm statement's operands, that of its first instruction."""
+        """For a line with an asm statement's operands, the line of its first instruction."""
         lines = self._lines(file)
         if not 0 < line <= len(lines) or not re.match(
             r"\s*(:|\"[=+&]*\w+\"\s*\()", lines[line - 1]
@@ -67,7 +67,7 @@ class Places:
         return line
 
     def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
-        """The innermost line of a .cu or .cpp file; else of the header that has the kernel."""
+        """The innermost line in a .cu or .cpp file; else in the header that has the kernel."""
         users = [
             (file, frame.line)
             for frame in frames
@@ -82,11 +82,11 @@ class Places:
         return file, line, via
 
     def place(self, library: str, offset: int) -> tuple[str, int, str]:
-        """File and line of an instruction, and the line that is inlined there."""
+        """File and line of an instruction, and the line inlined there."""
         return self._place(symbols.frames(library, [offset])[offset])
 
     def at(self, library: str, offset: int, kernel: str) -> tuple[str, int]:
-        """Of a kernel's instruction; where it is of no line, as an empty loop's, the kernel's."""
+        """File and line of an instruction; the kernel's if it has none, as in an empty loop."""
         file, line, _ = self.place(library, offset)
         return (file, line) if line else self._definition(re.sub(r"<.*|.*::", "", kernel))
 
@@ -100,7 +100,7 @@ class Places:
         return "", 0
 
     def first_of(self, callers: list[tuple[str, int]]) -> tuple[str, int]:
-        """The first place in the user's files among the callers of a function; or "", 0."""
+        """The first place in the user's files among a function's callers; else ("", 0)."""
         libraries = {str(build.library) for build in self._builds}
         for library, offset in callers:
             if library in libraries:
@@ -110,15 +110,15 @@ class Places:
         return "", 0
 
     def of_callers(self, callers: list[tuple[str, int]]) -> str:
-        """The same in words; "" if there is none."""
+        """The same as text; "" if there is none."""
         file, line = self.first_of(callers)
         return f"{Path(file).name}:{line}" if line else ""
 
     def is_hosts_own(self, place: dict[str, Any]) -> bool:
-        """Whether an access stands in the user's files, or in what these call of the C++ library,
-        and not in another header.
+        """Whether host code made the access: in the user's files, or in the C++ library called from
+        them, but in no other header.
 
-        What Thrust calls is the device's work, wherever it stands.
+        Accesses made by Thrust count as the device's, wherever they stand.
         """
         return place["site"] in self._own and not any(
             re.search(r"#\s*include\s*<thrust/", text) for text in self._texts()
@@ -132,7 +132,7 @@ class Places:
     def made(
         self, region: dict[str, Any], callers: list[tuple[str, int]], launch: dict[str, Any]
     ) -> str:
-        """Where memory comes from, in words; "" where nobody knows."""
+        """Where memory comes from, as text; "" if unknown."""
         match TYPES[region["type"]]:
             case "given":
                 return "given to the call"
@@ -145,7 +145,7 @@ class Places:
         return f"declared at {found}" if found else ""
 
     def is_constant(self, name: str) -> bool:
-        """Whether a variable of the device's lies in constant memory."""
+        """Whether a device variable lies in constant memory."""
         declared = re.compile(rf"\b__constant__\b[^;{{]*?\b{re.escape(name)}\b")
         return any(map(declared.search, self._blank_texts))
 
@@ -154,7 +154,7 @@ class Places:
         return [*map(jitload.blank, self._texts())]
 
     def _declaration(self, name: str, kernel: str) -> str:
-        """Of a variable of the device's: the last one before the kernel ends, of that name."""
+        """Where a device variable is declared: the last of that name before the kernel ends."""
         declared = (
             r"(?:\b__(?:shared|constant|managed)__\b[^;{]*?|\b__device__\b[^;({]*?)"
             rf"\b{re.escape(name)}\b"
@@ -170,11 +170,11 @@ class Places:
         return ""
 
     def index(self, file: str, line: int, column: int) -> dict[str, Any]:
-        """Of a wrong index whose bracket closes there: the array as the source names it, and how
-        sure it is that the index is wrong.
+        """For a wrong index whose bracket closes at this place: the array in source notation, and
+        how certain the error is.
 
-        An index of a row may be meant to run into the next one, which is a note, and no finding at
-        all where it starts from row 0. Neither is an address that nobody uses.
+        An index within a row may run into the next row on purpose: that is a note, and no finding
+        if it starts from row 0. An address that is only taken is no finding either.
         """
         text = self._text(file, line)[:column]
         named = re.search(r"(&\s*)?((?:\w|\.|->|::)+)((?:\[[^][]*\])*)\[[^][]*\]$", text)
@@ -186,7 +186,7 @@ class Places:
         return {"element": name + rows, "severity": severity}
 
     def product_at(self, file: str, line: int) -> str:
-        """The index at a line that has a product in it; "" if there is none."""
+        """An index at a line that contains a product; "" if there is none."""
         found = re.search(r"\[([^][]*\*[^][]*)\]", self._text(file, line))
         return found[1].strip() if found else ""
 
@@ -204,14 +204,14 @@ class Places:
         return self._read[file]
 
     def users_file(self, file: str) -> str | None:
-        """Its name among the sources and headers that were compiled; None if it is not."""
+        """The file's name among the compiled sources and headers; None if it is not one of them."""
         for known in self._sources:
             if file == known or file.endswith(known if known[0] == "/" else f"/{known}"):
                 return known
         return None
 
     def of(self, place: dict[str, Any], message: str) -> tuple[str, int, str]:
-        """Of one access: its site's, or else what the recorder or a failure's message names."""
+        """The place of one access: its site, or else one that the recorder or the message names."""
         if place["site"] >= 0 and self.sites[place["site"]][1]:
             return self.sites[place["site"]]
         if place["line"]:
@@ -219,13 +219,13 @@ class Places:
         return (*next(iter(self.named_in(message)), ("", 0)), "")
 
     def named_in(self, message: str) -> list[tuple[str, int]]:
-        """The places that a failure's message names, but for where the kernel was launched."""
+        """The places that a failure's message names, except the launch."""
         message = self.spelled_out(message).partition("): ")[2]
         places = re.findall(r"(\S+):(\d+): ", message)
         return [(self.users_file(file) or file, int(line)) for file, line in places]
 
     def spelled_out(self, message: str) -> str:
-        """With the file and line of each site that it names by number, and with users' files."""
+        """The message with file and line in place of site numbers, and the user's file names."""
 
         def place(match: re.Match[str]) -> str:
             file, line, _ = self.sites[int(match["site"])]

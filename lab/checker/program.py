@@ -1,4 +1,4 @@
-"""A whole program under the checker: its main() is called in this process, which it may end."""
+"""Checks a whole program: its main() is called in this process, which it may end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.checker.findings import Crashed, NotEnded
 from lab.checker.report import Report
 from lab.checker.run import SECONDS, checked
 
-PATIENCE = 5  # seconds in which a program that waits has to do anything
+PATIENCE = 5  # seconds in which a waiting program must make progress
 
 
 def check_program(
@@ -29,10 +29,10 @@ def check_program(
 ) -> Report:
     """Build sources with a main(), call it, and report what its kernels do.
 
-    flags: of the compilers. arguments: main's. options: as of `lab.check`.
+    flags: for the compilers. arguments: those of main. options: as for `lab.check`.
 
-    Of the process nothing should be expected afterwards: a program that calls exit() leaves its
-    thread in the middle of that.
+    Do not rely on the process afterwards: a program that calls exit() leaves its thread in the
+    middle of it.
 
     Raises:
         CompileError: it does not compile.
@@ -67,14 +67,14 @@ def check_program(
 
 
 def _until_it_ends(main: Callable[[], str], seconds: float) -> None:
-    """Call it in a thread of its own: one that calls exit() is kept there, and we go on.
+    """Call it in a separate thread: a call of exit() blocks there, and this thread goes on.
 
-    main: returns what would have ended the process, if anything.
-    seconds: that its kernels may take, and as much again for what the host does.
+    main: returns the event that would have ended the process, if any.
+    seconds: the limit for its kernels, and again for its host code.
 
     Raises:
-        Crashed: its own code did what ends a process.
-        NotEnded: it goes on; no kernel is running.
+        Crashed: its host code did something that ends a process.
+        NotEnded: it is still running, but no kernel is.
     """
     ended = threading.Event()
 
@@ -87,7 +87,7 @@ def _until_it_ends(main: Callable[[], str], seconds: float) -> None:
     why: list[str] = []
     thread = threading.Thread(target=lambda: (why.append(main()), ended.set()), daemon=True)
 
-    def forget() -> None:  # before Python is gone, also of a program that has not ended
+    def forget() -> None:  # before Python shuts down, even if the program still runs
         ended.set()
         libc.__cxa_finalize(own)
 
@@ -125,7 +125,7 @@ def _until_it_ends(main: Callable[[], str], seconds: float) -> None:
 
 
 def _waits_for_a_lock(thread: threading.Thread) -> bool:
-    """Whether a thread is in the system call in which threads wait for each other."""
+    """Whether a thread is blocked in the system call for waiting on a lock."""
     try:
         called = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[0]
     except OSError:
@@ -133,4 +133,4 @@ def _waits_for_a_lock(thread: threading.Thread) -> bool:
     return called == {"x86_64": "202", "aarch64": "98"}.get(platform.machine())
 
 
-_kept: list[object] = []  # which libc calls when the process ends
+_kept: list[object] = []  # called by libc at process exit

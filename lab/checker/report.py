@@ -1,4 +1,4 @@
-"""What `lab.check` found: tables, text, HTML and figures."""
+"""The results of `lab.check`: tables, text, HTML and figures."""
 
 from __future__ import annotations
 
@@ -31,28 +31,26 @@ TRAFFIC = [
 
 
 class Report:
-    """What a call's kernels did.
+    """What the kernels of a call did.
 
-    findings: a row for each thing that is wrong, the first time it was seen, and `count` times.
-    traffic: a row for each line of code and tensor: `requests` of warps, of so many `lanes`
-        together, which asked for `bytes_asked`. Of global memory: `sectors` of 32 bytes that they
-        touch, and the `ideal_sectors` that would hold as many different bytes. Of shared memory:
-        `passes` through its banks, and how many of them are `bank_conflicts`. Of atomics:
-        `contention`, lanes that wait for another lane at the same address. `worst`: sectors or
-        passes of the costliest request, whose byte offsets, lane by lane, are `example`, and what
-        is wrong with it `advice`. `wasted_us`: the microseconds that what is more than ideal may
-        cost on the GPU that LAB_GPU names, by default an H200, in blocks not recorded, too.
-    tensors: bytes of each tensor that kernels have read and written, each byte counted once;
-        bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
-        of which each sector counts once.
+    findings: a row for each fault, as it was first seen, with its `count`.
+    traffic: a row for each line of code and tensor: `requests` of warps, their number of active
+        `lanes` in all, and the `bytes_asked` for. For global memory: `sectors` of 32 bytes touched,
+        and `ideal_sectors`, the fewest that could hold as many different bytes. For shared memory:
+        `passes` through its banks, and how many of them are `bank_conflicts`. For atomics:
+        `contention`, the lanes that wait for another lane at the same address. `worst`: sectors or
+        passes of the costliest request; `example`: its byte offsets, lane by lane; `advice`: what
+        is wrong with it. `wasted_us`: the microseconds that the cost above the ideal may take on
+        the GPU that LAB_GPU names, by default an H200, including blocks that were not recorded.
+    tensors: bytes of each tensor that kernels read and wrote, each byte counted once; bytes moved;
+        and bytes fetched, in which a sector that several blocks of a launch ask for counts once.
     launches: the kernels that ran, and how many of their blocks were recorded in full.
     waits: for each line that waits for asynchronous work, how often it was passed, and how many
-        groups of copies or products, or stages with a copy, were then in flight: on average and at
-        most.
-    products: for each line that asks tensor cores for products, how many, of which types, and
-        their operations (a multiplication and an addition are two), with the microseconds that an
-        H200 takes for as many at its peak.
-    threads: where the threads of the blocks stood that ran when the check's time was over.
+        groups of copies or products, or stages with a copy, were in flight: average and maximum.
+    products: for each line that issues tensor core products, their number, types and operations (a
+        multiplication and an addition are two), and the microseconds that these take at an H200's
+        peak rate.
+    threads: where the threads of the running blocks stood when the check's time ran out.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Report:
         tensors: dict[str, Layout] | None = None,
     ):
         self.what, self.raised, self.thread_order = what, raised, thread_order
-        self.again: Callable[..., Report] | None = None  # makes the call once more, for lab.trace
+        self.again: Callable[..., Report] | None = None  # repeats the call, for lab.trace
         self._builds, self._data = builds, data
         self._places = Places(data["sites"], builds)
         self._elements = Elements(tensors or {}, builds)
@@ -91,7 +89,7 @@ class Report:
     def traffic(self) -> DataFrame:
         counts = TRAFFIC[TRAFFIC.index("requests") : TRAFFIC.index("worst")]
         gpu, times = gpus.load(), self._blocks_for_each_recorded
-        merged: dict[tuple, dict[str, Any]] = {}  # a line may have been compiled several times
+        merged: dict[tuple, dict[str, Any]] = {}  # a line may be compiled several times
         for it in self._data["traffic"]:
             site, region = self._data["sites"][it["site"]], self._data["regions"][it["region"]]
             file, line, via = self._places.sites[it["site"]]
@@ -133,7 +131,7 @@ class Report:
         return float(launched / recorded) if recorded else 1.0
 
     def _type_at(self, region: dict[str, Any], size: int) -> str:
-        """The type of a region's elements, if they have so many bytes."""
+        """The type of a region's elements, if their size is `size` bytes."""
         layout = self._elements.layout(region)
         return layout.type if layout and layout.size == size else f"{size} bytes"
 
@@ -173,27 +171,27 @@ class Report:
 
     @property
     def bytes_moved(self) -> int:
-        """Of global memory, as warps asked for it: what caches answer counts too."""
+        """Bytes of global memory that warps asked for, including cache hits."""
         return int(self.traffic["bytes_moved"].sum())
 
     @property
     def bytes_fetched(self) -> int:
-        """The same without what several blocks of a launch ask for: of that each sector once.
+        """The same, but a sector that several blocks of a launch ask for counts once.
 
-        So a weight that every row needs counts once, as the cache that all blocks share has it. A
-        block that reads its own row twice counts twice.
+        So a weight that every row needs counts once, because all blocks share the L2 cache. A block
+        that reads its own row twice counts twice.
         """
         return int(self.tensors["bytes_fetched"].sum())
 
     @property
     def bytes_floor(self) -> int:
-        """Each byte of the inputs that is read, once, and each byte of the outputs, once."""
+        """Each input byte that is read counts once, and each output byte once."""
         counted = self.tensors[self.tensors["counts"].astype(bool)]
         return int(counted["bytes_read"].sum() + counted["bytes_written"].sum())
 
     @property
     def first(self) -> str:
-        """The first finding at a line of a .cu, or else of a header; empty if there is none."""
+        """The first finding at a line of a .cu file, else of a header; "" if there is none."""
         rows = self.findings.to_dict("records")
         for row in rows:
             if row["file"].endswith(".cu"):
@@ -203,7 +201,7 @@ class Report:
     @property
     def sampled(self) -> bool:
         """Whether only some blocks of a large launch were recorded in full."""
-        if {"deadlock", "timeout"} & {*self.findings["kind"]}:  # the others did not run at all
+        if {"deadlock", "timeout"} & {*self.findings["kind"]}:  # others did not run at all
             return False
         return bool((self.launches["recorded"] < self.launches["blocks"]).any())
 
@@ -222,7 +220,7 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """How much was found, in how many launches, in which order, and of how many blocks."""
+        """The number of findings, launches and recorded blocks, and the thread order."""
         count = len(self.findings)
         found = "no findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
         launches = len(self.launches)
@@ -236,7 +234,7 @@ class Report:
 
     @property
     def sampling_line(self) -> str:
-        """What is left out of a sample; empty if it is none."""
+        """What a sample leaves out; "" if all blocks were recorded."""
         if not self.sampled:
             return ""
         left = self.launches["blocks"].sum() - self.launches["recorded"].sum()
@@ -249,7 +247,7 @@ class Report:
 
     @property
     def traffic_line(self) -> str:
-        """Bytes of global memory: moved, fetched, and the floor."""
+        """Bytes of global memory: moved, fetched, and the minimum."""
         moved, fetched, floor = self.bytes_moved, self.bytes_fetched, self.bytes_floor
         line = f"global memory: {_bytes(moved)} moved"
         if fetched != moved:
@@ -274,7 +272,7 @@ class Report:
         lines += [f"  {told}" for told in (findings.memory(row), findings.who(row)) if told]
         if hint := hint_for(row):
             lines.append(f"  {hint}")
-        return list(dict.fromkeys(lines))  # both sides of a race may be one line
+        return list(dict.fromkeys(lines))  # both sides of a race may be on one line
 
     def _traffic_text(self) -> list[str]:
         lines = [self.traffic_line]
@@ -297,8 +295,8 @@ class Report:
         return self.html()
 
     def html(self, traces: bool = False) -> str:
-        """The report as HTML. traces: below each finding its trace is folded; that makes the call
-        three more times for each."""
+        """The report as HTML. traces: fold a trace below each finding, which repeats the call three
+        times for each."""
         from lab.checker import links
         from lab.checker.page import page
 
@@ -308,7 +306,7 @@ class Report:
         return page(self.headline, notes, *tables, self.source, below)
 
     def save(self, path: str | Path) -> Path:
-        """Write the report into a page of its own, in which each finding opens its trace."""
+        """Write the report to an HTML page in which each finding opens its trace."""
         from lab.checker import links
 
         return links.save([self], path)
@@ -323,9 +321,9 @@ class Report:
             display(buttons)
 
     def plot_lanes(self, line: int, file: str | None = None, tensor: str | None = None) -> Figure:
-        """Which lane of a warp touches which sector, or bank, at a line: its costliest request.
+        """The costliest request at a line: which lane of a warp touches which sector or bank.
 
-        file, tensor: where the line number alone does not say which.
+        file, tensor: needed where the line number alone is ambiguous.
 
         Raises ValueError if nothing is read or written there.
         """
@@ -334,38 +332,38 @@ class Report:
         return view.plot_lanes(self.traffic, line, file, tensor, self.line)
 
     def plot_bytes(self) -> Figure:
-        """Bytes moved for each tensor, against each byte once."""
+        """Bytes moved for each tensor, against the minimum of each byte once."""
         from lab.checker import view
 
         return view.plot_bytes(self.tensors, f"{self.what}: traffic", self.headline)
 
     def trace(self, finding: int = 0, **options: Any) -> Any:
-        """The steps around a finding's accesses, to step through: `lab.trace` of its call.
+        """The steps around a finding's accesses, for stepping: `lab.trace` of its call.
 
-        finding: its position in `findings`. options: as of `lab.trace`.
+        finding: its position in `findings`. options: as for `lab.trace`.
 
         Raises: as `lab.trace` does.
         """
         return lab.trace(self, finding=finding, **options)
 
     def told_line(self, file: str, line: int) -> int:
-        """The line that findings name for one of a statement's: of inline PTX the instruction's."""
+        """The line that findings report for a statement: for inline PTX, the instruction's line."""
         return self._places.instruction(file, line)
 
     def layout_of(self, region: dict[str, Any]) -> Layout | None:
-        """How the elements of memory lie that is a tensor or an array, by its name and bytes."""
+        """The layout of a region that is a tensor or an array, found by its name and bytes."""
         return self._elements.layout(region)
 
     # ---- sources
 
     def line(self, file: str, number: int) -> str:
-        """A line of a source that was checked, as it was built."""
+        """A line of a checked source, as it was compiled."""
         lines = self.source(file)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
     @property
     def sources(self) -> dict[str, str]:
-        """The text of each source and header of the user's that was checked, by its name."""
+        """The text of each user source and header that was checked, by its name."""
         return {
             name: (build.folder / "sources" / kept).read_text()
             for build in self._builds
@@ -373,7 +371,7 @@ class Report:
         }
 
     def source(self, file: str) -> list[str]:
-        """The lines of a source or header that was checked, as it was built."""
+        """The lines of a checked source or header, as they were compiled."""
         for build in self._builds:
             if kept := build.kept.get(file):
                 return (build.folder / "sources" / kept).read_text().splitlines()

@@ -7,15 +7,15 @@
     report.plot_lanes(42)   # which lane of a warp touches which sector, at line 42
     report.plot_bytes()     # bytes moved against each byte once
 
-The kernel is compiled once more with a hook before every access to memory, and runs on the CPU's
-simulator, block after block, on copies of the tensors: whatever it does, nothing here is harmed.
+The kernel is recompiled with a hook before every memory access, and runs on the CPU simulator,
+block after block, on copies of the tensors: whatever it does, nothing here is harmed.
 
-Findings: races, accesses outside of every tensor and shared array, reads of memory that nobody has
-written, outputs that nobody has written, misaligned vectors, barriers that threads of a block reach
-at different lines, deadlocks, shuffles from lanes that take no part, launches that CUDA refuses or
-that a kernel's __launch_bounds__ do not allow.
+Findings: races, accesses outside every tensor and shared array, reads of uninitialised memory,
+outputs that are never written, misaligned vectors, barriers that threads of a block reach at
+different lines, deadlocks, shuffles from inactive lanes, launches that CUDA refuses or that a
+kernel's __launch_bounds__ do not allow.
 
-Traffic is counted as the hardware does: what the lanes of a warp ask for at one instruction is one
+Traffic is counted as the hardware does: the accesses of a warp's lanes at one instruction form one
 request; global memory moves sectors of 32 bytes, shared memory serves 32 banks of 4 bytes at once.
 """
 
@@ -44,7 +44,7 @@ from lab.checker.elements import Layout
 from lab.checker.report import Report
 
 SECONDS = 60.0
-MOST = 1 << 40  # seconds, or threads
+MOST = 1 << 40  # upper limit for seconds and for threads
 
 
 def check(
@@ -58,23 +58,23 @@ def check(
 ) -> Report:
     """Call `function(*args, **kwargs)` with instrumented kernels, and report what they do.
 
-    function: of a loaded kernel (`kernel.forward`), or any Python function that calls some.
-    args, kwargs: tensors are copied to the CPU; the caller's own stay as they are. Those that the
-        function captures (a module's parameters, a closure's variables) are used themselves, and
-        within their bounds the call may write to them.
-    thread_order: in which threads and blocks run: 0 is ascending, others are shuffles.
-    sample_threads: of a larger launch, only the blocks of about so many threads are recorded in
-        full: neighbours, spread evenly, the first and the last among them; the others are kept
-        within bounds. By default all are recorded of up to a million threads that make 16 accesses
-        each, or fewer that make more; of a larger launch some 2^17, or 2^15 of those that make many
-        accesses.
-    traffic: False looks for errors alone, in less time.
-    seconds: that the kernels may take in all. When they are over the report says where each thread
+    function: of a loaded kernel (`kernel.forward`), or any Python function that calls kernels.
+    args, kwargs: tensors are copied to the CPU, so the caller's stay unchanged. Tensors that the
+        function captures (a module's parameters, a closure's variables) are used directly, and the
+        call may write to them within their bounds.
+    thread_order: the order of threads and blocks: 0 is ascending, others are shuffles.
+    sample_threads: in a larger launch, only the blocks of about this many threads are recorded in
+        full: neighbours, spread evenly, including the first and the last; the others are only kept
+        within bounds. By default launches are recorded whole up to a million threads of 16 accesses
+        each, or fewer threads of more accesses; larger ones have some 2^17 threads recorded, or
+        2^15 if these make many accesses.
+    traffic: False looks only for errors, which takes less time.
+    seconds: limit for all kernels together. When it is exceeded, the report says where each thread
         stood, and what was found until then.
 
     Raises:
         CompileError: the kernel does not compile.
-        Exception: what the function raised, unless a kernel was to blame for it.
+        Exception: what the function raised, unless a kernel caused it.
         RuntimeError: no kernel ran, or the machine lacks what the checker needs (Linux, binutils).
     """
     call = without_partial(function, args, kwargs)
@@ -90,7 +90,7 @@ def check(
 
 
 def again(what: str, call: tuple[Callable, tuple, dict], **options: Any) -> Callable[..., Report]:
-    """Checks the call on builds for lab.trace: `traced` is told of each."""
+    """A function that repeats the check for lab.trace; it calls `traced` with each build."""
     watching = partial(jitload.instrumented, trace=True)
     return partial(checked, what, call, watching, traffic=False, **options)
 
@@ -112,13 +112,13 @@ def checked(
     device_tensors: bool = False,
     traced: Callable[[jitload.Build], None] | None = None,
 ) -> Report:
-    """As `check`, of a call with its arguments; `what` is its name in the report.
+    """As `check`, for a call with its arguments; `what` is its name in the report.
 
-    watching: has instrumented builds run meanwhile, and tells a function of each.
-    processors: of a GPU, which kernels are told; what its caches would answer is counted for each
+    watching: runs instrumented builds meanwhile, and passes each to a function.
+    processors: the number of multiprocessors that kernels see; cache reuse is counted for each
         launch, too. skips: blocks that are not recorded in full do not run.
-    device_tensors: the arguments stand for a GPU's tensors: the host's code may not touch them.
-    traced: the builds are for lab.trace, and it is told of each, too.
+    device_tensors: the arguments stand for GPU tensors: host code may not touch them.
+    traced: the builds are for lab.trace; it is called with each, too.
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
@@ -134,14 +134,14 @@ def checked(
         _checking.release()
     report = Report(what, json.loads(said), builds, raised, thread_order, layouts)
     if raised is not None and list(report.findings["kind"]) == ["raised"]:
-        raise raised  # not of the kernels' making
+        raise raised  # not caused by a kernel
     if not builds:
         raise RuntimeError(f"{what} called no kernel that jitload has loaded: nothing to check")
     return report
 
 
 def _positive(name: str, value: object) -> float:
-    """A number that was given as an option; larger ones than MOST stand for it."""
+    """Check a numeric option; numbers above MOST are replaced by it."""
     if not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"{name}: {value!r}; wanted is a positive number")
     return min(value, MOST)
@@ -159,9 +159,9 @@ def _run(
     traced: Callable[[jitload.Build], None] | None,
     device_tensors: bool,
 ) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
-    """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
+    """The recorder's report, the builds that ran, the call's exception, and its tensors' layouts.
 
-    options: as of simulator_check_begin and, where there are processors, simulator_check_reuse.
+    options: those of simulator_check_begin and, with processors, of simulator_check_reuse.
     """
     checker, memory = _checker(), _memory()
     builds: list[jitload.Build] = []
@@ -237,22 +237,22 @@ _MEMORY = Path(__file__).with_name("check_memory.cpp")
 
 
 def prepare() -> None:
-    """Compile what every check loads besides its kernels, where the cache has none."""
+    """Compile what every check loads besides its kernels, unless it is cached."""
     jitload.ensure_simulator_checker()
     jitload.ensure(_MEMORY, target="cpu")
 
 
 @cache
 def _memory() -> jitload.Kernel:
-    """Of the lab's own: `jitload.loaded` does not name it, and nobody rebuilds it."""
+    """The lab's own kernel: `jitload.loaded` does not list it, and it is not rebuilt on edits."""
     jitload.simulator_checker()
     kernel = jitload.Kernel(jitload.recipe_of([_MEMORY], target="cpu"))
     kernel.reload()
     return kernel
 
 
-# The name before the parameters of a kernel that is defined: __launch_bounds__ and macros of one's
-# own may stand before it with parentheses, too, and the former behind it.
+# The name before the parameters of a kernel definition: __launch_bounds__ and user macros with
+# parentheses may precede it, and the former may also follow.
 _IN_PARENTHESES = r"\((?:[^;{}()]|\([^;{}()]*\))*\)"
 _KERNEL = re.compile(
     rf"\b__global__\b[^;{{]*?\b(?!__)(\w+)\s*{_IN_PARENTHESES}(?:\s*__\w+\s*{_IN_PARENTHESES})*\s*\{{"
@@ -261,7 +261,7 @@ _KERNEL = re.compile(
 
 @cache
 def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
-    """Where a build's kernels, shared arrays and device variables lie, and who declares those."""
+    """Register a build's kernels, shared arrays and device variables: addresses and declarers."""
     folder = build.folder / "sources"
     text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
     kernels = set(_KERNEL.findall(text))
@@ -270,11 +270,11 @@ def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
         if function.name.partition("<")[0].rpartition(":")[2] in kernels:
             checker.simulator_check_kernel(library, function.offset, function.name.encode())
     for name, *where in symbols.variables(str(build.library)):
-        if name == "simulator::static_shared":  # it stands for the others' addresses, and is empty
+        if name == "simulator::static_shared":  # the empty symbol for the others' addresses
             continue
         *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
         owner = owner.rpartition(" ")[2].partition("(")[0]
-        # The compiler's and the C library's own: `guard variable for k()::tile`, `completed.0`.
+        # Symbols of the compiler and the C library: `guard variable for k()::tile`, `completed.0`.
         if name.startswith("guard variable") or re.search(r"^__|\.", own_name):
             owner = own_name = ""
         known = owner in kernels, owner.encode(), own_name.encode()
@@ -282,7 +282,7 @@ def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
 
 
 def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments with copies for tensors; those that share memory still do."""
+    """The arguments with copied tensors; tensors that share memory still do."""
     storages: dict[int, torch.UntypedStorage] = {}
 
     def copy(value: object) -> object:
@@ -290,7 +290,7 @@ def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             return value
         original = value.untyped_storage()
         if original.data_ptr() not in storages:
-            bytes_ = torch.empty(original.nbytes(), dtype=torch.uint8)  # by the watched allocator
+            bytes_ = torch.empty(original.nbytes(), dtype=torch.uint8)  # from the watched allocator
             storages[original.data_ptr()] = bytes_.untyped_storage().copy_(original)
         storage = storages[original.data_ptr()]
         new = torch.empty(0, dtype=value.dtype)
@@ -301,7 +301,7 @@ def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _here(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Those with elements in the CPU's memory."""
+    """The non-empty tensors in CPU memory."""
     for name, tensor in tensors:
         if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
             yield name, tensor
@@ -338,7 +338,7 @@ def _parameters(function: Callable, trace: bool) -> list[str]:
 
 
 def _named(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a value: itself, or the members of a tuple."""
+    """The tensors in a value: the value itself, or a tuple's members."""
     leaves, _ = tree_flatten(value)
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor) and leaf.numel():
@@ -346,9 +346,9 @@ def _named(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _regions(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, int, int]]:
-    """Name, address and bytes of what the tensors cover, in the tensors' order.
+    """Name, address and bytes of the memory that the tensors cover, in their order.
 
-    Views that overlap are one region.
+    Overlapping views form one region.
     """
     regions: list[list[Any]] = []
     by_address = sorted(enumerate(tensors), key=lambda item: item[1][1].data_ptr())

@@ -1,4 +1,4 @@
-"""What a library's symbol table and line table say, through binutils: readelf and addr2line."""
+"""Reads a library's symbol table and line table through binutils: readelf and addr2line."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Variable(NamedTuple):
-    """A variable: where it lies in its library or, thread-local, in the library's of a thread."""
+    """A variable: its offset in its library or, if thread-local, in its thread-local storage."""
 
     name: str
     offset: int
@@ -18,14 +18,14 @@ class Variable(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function, by its name in C++ with its template arguments, and where its library has it."""
+    """A function: its C++ name with template arguments, and its offset in its library."""
 
     name: str
     offset: int
 
 
 class Array(NamedTuple):
-    """An array's extents, and its elements' type and bytes."""
+    """An array's extents, and the type and size of its elements."""
 
     name: str
     type: str
@@ -38,7 +38,7 @@ class Array(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A line of source, as the compiler named the file."""
+    """A source line, with the file's name as the compiler saw it."""
 
     file: str
     line: int
@@ -55,15 +55,15 @@ def variables(library: str) -> list[Variable]:
 
 
 def functions(library: str) -> list[Function]:
-    """The functions that a library defines, without the compiler's clones of them."""
+    """The functions that a library defines, without compiler-made clones."""
     return [
         Function(_without_parameters(name), at)
         for kind, name, at, size in _symbols(library)
-        if kind == "FUNC" and size and not name.endswith("]")  # k(int) [clone .constprop.0]
+        if kind == "FUNC" and size and not name.endswith("]")  # not k(int) [clone .constprop.0]
     ]
 
 
-_CUDAS = {  # what the simulator's types are called in CUDA
+_CUDAS = {  # CUDA names of the simulator's types
     "simulator::Half<SimulatorBFloat16>": "__nv_bfloat16",
     "simulator::Half<SimulatorFloat16>": "__half",
 }
@@ -84,7 +84,7 @@ def _without_parameters(name: str) -> str:
 
 @cache
 def _symbols(library: str) -> list[tuple[str, str, int, int]]:
-    """Kind, name, address and bytes of all that a library defines; one of a name never changes."""
+    """Kind, name, address and bytes of all that a library defines; a library file never changes."""
     row = re.compile(
         r"^\s*\d+:\s+(?P<at>[0-9a-f]+)\s+(?P<size>\w+)\s+(?P<kind>TLS|OBJECT|FUNC)"
         r"\s+\S+\s+\S+\s+\d+ (?P<name>.+)$",
@@ -99,7 +99,7 @@ def _symbols(library: str) -> list[tuple[str, str, int, int]]:
 
 @cache
 def arrays(library: str) -> list[Array]:
-    """The arrays among a library's variables, as its debug information has them."""
+    """The arrays among a library's variables, from its debug information."""
     entries = _entries(_run("readelf", "--debug-dump=info", "--wide", library))
     found = set()
     for entry in entries.values():
@@ -115,12 +115,12 @@ def arrays(library: str) -> list[Array]:
 
 
 def _entries(table: str) -> dict[str, dict[str, Any]]:
-    """Of the debug information: variables and types, each by its offset."""
+    """The variables and types of the debug information, by their offsets."""
     entries: dict[str, dict[str, Any]] = {}
     entry: dict[str, Any] = {}
     array: dict[str, Any] = {}
     head = re.compile(r"<[0-9a-f]+><([0-9a-f]+)>: .*\(DW_TAG_(\w+)\)")
-    attribute = re.compile(  # before a value stands its form, in brackets, in newer binutils too
+    attribute = re.compile(  # newer binutils print a form in brackets before a value
         r"DW_AT_(name|type|byte_size|upper_bound)\s*:\s*(?:\([^)]*\):?\s*)*(?:<0x)?([^>\n]*)"
     )
     for line in table.splitlines():
@@ -130,7 +130,7 @@ def _entries(table: str) -> dict[str, dict[str, Any]]:
                 array = entry
                 array["extents"] = []
             elif match[2] == "subrange_type" and array:
-                array["extents"].append(None)  # unknown as yet
+                array["extents"].append(None)  # unknown so far
         elif match := attribute.search(line):
             value = match[2].strip()
             if match[1] == "upper_bound" and array and value.isdigit():
@@ -140,14 +140,14 @@ def _entries(table: str) -> dict[str, dict[str, Any]]:
 
 
 def _without_qualifiers(entry: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
-    """The type of an entry, behind const, volatile and other names for it."""
+    """The type of an entry, without const, volatile and typedefs."""
     of = entries.get(entry.get("type", ""), {})
     while of.get("tag") in ("const_type", "volatile_type", "typedef"):
         of = entries.get(of.get("type", ""), {})
     return of
 
 
-_frames: dict[str, dict[int, list[Frame]]] = {}  # by library: one of a name never changes
+_frames: dict[str, dict[int, list[Frame]]] = {}  # by library; a library file never changes
 
 
 def frames(library: str, offsets: Iterable[int]) -> dict[int, list[Frame]]:

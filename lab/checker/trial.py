@@ -1,11 +1,11 @@
-"""A call in a process of its own: what goes wrong there costs the notebook nothing.
+"""A call in a separate process: a failure there does not harm the notebook.
 
     trial = lab.trial(kernel.forward, x, weight, bias, 1e-5, seconds=10)
-    trial            # "layer_norm.forward returned after 12 ms", or all that is known of its end
+    trial            # "layer_norm.forward returned after 12 ms", or how it ended and why
     trial.result     # what it returned; raises if it did not return
 
-A segmentation fault, an illegal address on the GPU, an endless loop: in the notebook's own process
-each would end that process, or poison its GPU context, and every tensor with it.
+A segmentation fault, an illegal address on the GPU or an endless loop in the notebook's own process
+would end that process, or break its CUDA context, and lose every tensor in it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ HINTS = {
     "SIGFPE": "Most often a division of whole numbers by zero.",
     "SIGKILL": "Somebody else killed it; most often the system, when memory runs out.",
 }
-GRACE = 0.7  # seconds that an interrupted child has to end its compilers
-PATIENCE = 10.0  # seconds that one which hangs has to write down where it is
-BUILDING = 300.0  # seconds that a check may take for its builds and its report
+GRACE = 0.7  # seconds for an interrupted child to end its compilers
+PATIENCE = 10.0  # seconds for a hanging child to record where it is
+BUILDING = 300.0  # seconds for the builds and the report of a check
 
 
 @dataclass(frozen=True)
 class Call:
-    """What the child is to run: a kernel's function (recipe and name), or a Python function.
+    """What the child runs: a kernel's function (recipe and name), or a Python function.
 
-    launch: what stands between the brackets, where it is a kernel that Python launches.
+    launch: the launch configuration in the brackets, for a kernel launched from Python.
     """
 
     what: str
-    recipe: Any  # a kernel's, else None
+    recipe: Any  # for a kernel, else None
     function: Callable | str
     args: tuple
     kwargs: dict[str, object]
@@ -76,12 +76,12 @@ class Call:
         return cls(what, None, function, args, kwargs)
 
     def prepared(self) -> Callable[[], object]:
-        """In the child: all that comes before the call itself, a build if need be."""
+        """In the child: everything before the call itself, including a build if needed."""
         function = self.loaded()
         return lambda: function(*self.args, **self.kwargs)
 
     def loaded(self) -> Callable:
-        """In the child: the function to be called, built if need be."""
+        """In the child: the function to call, built if needed."""
         function = self.function
         if self.recipe:
             function = getattr(jitload.handle_for(self.recipe), self.function)
@@ -99,11 +99,11 @@ class Trial:
     """How a call in a child process ended.
 
     outcome: "returned", "raised", "crashed" or "hung".
-    report: in words, with all that is known; what the trial shows in a notebook.
-    arguments: the tensors and other arguments as the call left them, for kernels that write into
-        them; None unless it returned. The notebook's own are untouched.
-    output: what the child printed.
-    seconds: how long the call took, its process's start not counted.
+    report: text with everything known; what the trial shows in a notebook.
+    arguments: the tensors and other arguments after the call, for kernels that write to them; None
+        unless it returned. The notebook's own are untouched.
+    output: the child's printed output.
+    seconds: the time of the call, without the start of the process.
     """
 
     outcome: str
@@ -115,7 +115,7 @@ class Trial:
 
     @property
     def result(self) -> object:
-        """What the call returned, on the device where it was.
+        """The call's result, on the device where it was.
 
         Raises:
             RuntimeError: it did not return; the message is the report.
@@ -132,18 +132,18 @@ class Trial:
 
 
 def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: object) -> Trial:
-    """Call `function(*args, **kwargs)` in a fresh process, and say how that ended.
+    """Call `function(*args, **kwargs)` in a fresh process, and report how it ended.
 
     function: of a loaded kernel (`kernel.forward` or `kernel.add[grid, block]`; the child runs the
         build of its files as they are now), or any Python function, the notebook's own too, with
         what it refers to.
-    args, kwargs: copied, tensors of a GPU through the host's memory.
-    seconds: limit for the call; the start of the process, some seconds, does not count. With
-        `lab.trial(lab.check, kernel.forward, x)` it is lab.check's, which then reports how far the
-        kernels came.
+    args, kwargs: copied; GPU tensors go through host memory.
+    seconds: limit for the call, without the process's start of some seconds. With
+        `lab.trial(lab.check, kernel.forward, x)` it becomes lab.check's limit, which then reports
+        how far the kernels came.
 
-    Raises TypeError if the function or an argument cannot be sent to another process, and
-    KeyboardInterrupt, which names the kernel and the line, if it is stopped meanwhile.
+    Raises TypeError if the function or an argument cannot be sent to another process. If the trial
+    is interrupted, it raises a KeyboardInterrupt that names the kernel and the line.
     """
     if not seconds > 0:
         raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
@@ -164,14 +164,14 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
 
 
 def signal_words(number: int) -> str:
-    """A signal for people, as in "Segmentation fault (SIGSEGV)"."""
+    """A signal in readable form, as in "Segmentation fault (SIGSEGV)"."""
     return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
 
 
 def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
-    """Run the child; return its exit status, None where it hung, and the seconds of the call.
+    """Run the child; return its exit status (None if it hung), and the seconds of the call.
 
-    Raises KeyboardInterrupt if it is stopped: in one line, with what the child says of it.
+    Raises KeyboardInterrupt if interrupted, with the child's position in one line.
     """
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
@@ -179,7 +179,7 @@ def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
             env=jitload.environment(CUDA_LAUNCH_BLOCKING="1"),
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # the notebook's stop button is ours to pass on
+            start_new_session=True,  # we forward the notebook's interrupt
         )
         try:
             called = None
@@ -187,7 +187,7 @@ def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
                 if called is None and (folder / "called").exists():
                     called = time.perf_counter()
                 if called and time.perf_counter() - called > limit:
-                    process.send_signal(signal.SIGUSR1)  # it writes down where it is, and ends
+                    process.send_signal(signal.SIGUSR1)  # it records where it is, and ends
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(PATIENCE)
                     return None, limit
@@ -205,15 +205,15 @@ def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
 
 
 def _where(folder: Path) -> str:
-    """What the child says of the place where it was interrupted."""
+    """The place where the child says that it was interrupted."""
     try:
         return f": {(folder / 'stopped').read_text()}"
-    except OSError:  # it had no time for it, as in a C function that does not return
+    except OSError:  # it had no time to write it, as in a C function that does not return
         return ""
 
 
 def _output(folder: Path) -> str:
-    """What the child printed, and where it ended, without our own part of the stack."""
+    """The child's output, and where it ended, without our own stack frames."""
     own = r".*[/\\]lab[/\\]checker[/\\]trial(_process)?\.py"
     ours = rf'Extension modules: |  File "(<frozen runpy>|{own})"'
     lines = (folder / "output").read_text(errors="replace").splitlines()

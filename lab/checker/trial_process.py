@@ -1,4 +1,4 @@
-"""The child of `lab.trial`: runs the call that lies in the folder which it is given."""
+"""The child process of `lab.trial`: runs the call stored in the given folder."""
 
 import faulthandler
 import os
@@ -18,15 +18,15 @@ import jitload
 def main(folder: Path) -> None:
     """Run FOLDER/call.pt; leave FOLDER/called at its start and FOLDER/end.pt at its end.
 
-    Where the call is interrupted, leave FOLDER/stopped, with where it stood.
+    If the call is interrupted, leave FOLDER/stopped with the place.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, chain=True)  # which ends it then
+    faulthandler.register(signal.SIGUSR1, chain=True)  # the previous handler then ends it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    jitload.announce(False)  # what the process prints is the call's
+    jitload.announce(False)  # only the call prints
     if jitload.default_target() == "cpu":
-        jitload.simulator_runtime()  # from here on tensors have guards
+        jitload.simulator_runtime()  # tensors allocated from here on have guards
     call = torch.load(folder / "call.pt", weights_only=False)
     started = time.perf_counter()
     try:
@@ -48,11 +48,11 @@ def main(folder: Path) -> None:
             (folder / "stopped").write_text(said)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a broken GPU context may not survive an orderly end
+    os._exit(0)  # an orderly exit may hang in a broken CUDA context
 
 
 def _place_of(stop: KeyboardInterrupt) -> str:
-    """The line of Python at which an interrupt came; "" where it is one of ours."""
+    """The Python line at which an interrupt arrived; "" if it is in our own code."""
     frame = traceback.extract_tb(stop.__traceback__)[-1]
     if Path(frame.filename).parent == Path(__file__).parent:
         return ""

@@ -1,4 +1,4 @@
-"""What a report of `lab.check` counted, as figures."""
+"""Figures of the counts in a report of `lab.check`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plot_lanes(
 ) -> Figure:
     """The costliest request at a line: which lane asks for which bytes of which sector or bank.
 
-    text_of: gives a line, by its file and number.
+    text_of: returns the text of a line, by its file and number.
     """
     rows = traffic[traffic["line"] == line]
     if file is not None:
@@ -38,7 +38,7 @@ def plot_lanes(
     wanted = [
         (lane, at, at + it["size"]) for lane, at in enumerate(it["example"]) if at is not None
     ]
-    width = 4 if shared else 32  # of a column: a bank's word, or a sector
+    width = 4 if shared else 32  # bytes of a column: a bank's word, or a sector
     touched = sorted(
         {unit for _, at, end in wanted for unit in range(at // width, -(-end // width))}
     )
@@ -71,7 +71,7 @@ def plot_lanes(
 
 
 def plot_bytes(table: DataFrame, title: str, caption: str) -> Figure:
-    """Bytes that were moved for each tensor, and the floor: each byte that it needs, once."""
+    """Bytes moved for each tensor, and the minimum: each byte that it needs, once."""
     floor = (table["bytes_read"] + table["bytes_written"]).where(table["counts"])
     with drawing.style():
         figure, ((axes,),) = drawing.grid(1, 1, (5.0, 0.8 + 0.4 * len(table)))
