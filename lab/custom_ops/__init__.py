@@ -1,1 +1,1 @@
-"""Python functions that call kernels, made into ops of PyTorch's."""
+"""Makes Python functions that call kernels into PyTorch ops."""

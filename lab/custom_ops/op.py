@@ -1,4 +1,4 @@
-"""`@lab.op`: a Python function that calls kernels becomes an op of PyTorch's, with a gradient.
+"""`@lab.op`: a Python function that calls kernels becomes a PyTorch op with a gradient.
 
     def softplus_grad(grad, x):
         dx = torch.empty_like(x)
@@ -11,7 +11,7 @@
         mine.forward[(x.numel() + 255) // 256, 256](x, y, x.numel())
         return y
 
-`lab.op` says what may stand in its parentheses.
+`lab.op` describes the options.
 """
 
 from __future__ import annotations
@@ -46,33 +46,32 @@ def op(
     autocast: str | None = None,
     mutates: tuple[str, ...] = (),
 ) -> Any:
-    """Decorator: make an op of PyTorch's of a function that calls kernels.
+    """Decorator: make a PyTorch op of a function that calls kernels.
 
         @lab.op(backward=softplus_grad)
         def softplus(x: Tensor) -> Tensor: ...
 
-    The op is called as the function was, works under torch.compile(fullgraph=True), passes
+    The op is called like the function, works under torch.compile(fullgraph=True), passes
     torch.library.opcheck(softplus.op, (x,)), and follows edits of the kernels. Its schema comes
     from the annotations: Tensor, Tensor | None, int, float, bool, str or torch.dtype for each
-    parameter; Tensor or tuple[Tensor, Tensor] for what is returned. Tensors that are not contiguous
-    reach the function, and its backward, as contiguous copies.
+    parameter; Tensor or tuple[Tensor, Tensor] for the result. Non-contiguous tensors are passed to
+    the function, and to its backward, as contiguous copies.
 
     Args:
-        backward: called as `backward(grad, x)`: first the gradient of each result, then, by their
-            names, those of the op's arguments that it needs, and `out` (`out_0`, `out_1` of
-            several) for a result. `needs_input_grad` is a tuple that says for each tensor among the
-            op's arguments whether its gradient is wanted. It returns a gradient for each of them,
-            or None. Made of PyTorch's ops, or an op of this kind itself, it can be differentiated
-            again.
-        out_like: what the results are like, for torch.compile: the name of an argument that has the
-            shape and type, one for each result, or a function of the arguments that makes such
-            tensors, as in `lambda x: x.new_empty(x.shape[0])`. By default the calls show it.
-        autocast: what torch.autocast does to the tensors: "promote" casts them to the widest of
-            their types, "lower_precision_fp" to autocast's own; by default they stay.
-        mutates: the names of the arguments that it writes to; such an op has no gradient.
+        backward: called as `backward(grad, x)`: first the gradient of each result, then, by name,
+            those op arguments that it needs, and `out` (`out_0`, `out_1` for several) for a result.
+            `needs_input_grad` is a tuple with one entry for each tensor argument of the op: whether
+            its gradient is wanted. It returns a gradient or None for each of them. If it consists
+            of PyTorch ops, or is such an op itself, it can be differentiated again.
+        out_like: the shapes and types of the results, for torch.compile: for each result the name
+            of an argument with that shape and type, or a function of the arguments that makes such
+            tensors, as `lambda x: x.new_empty(x.shape[0])`. By default calls show them.
+        autocast: how torch.autocast casts the tensors: "promote" to the widest of their types,
+            "lower_precision_fp" to autocast's type; by default not at all.
+        mutates: names of the arguments that it writes to; such an op has no gradient.
 
     Raises:
-        TypeError, ValueError: the annotations, or the names that backward takes, do not fit.
+        TypeError, ValueError: the annotations or backward's parameter names are invalid.
     """
     if function is None:
         return functools.partial(
@@ -82,10 +81,10 @@ def op(
 
 
 class Op:
-    """What `@lab.op` makes of a function.
+    """The result of `@lab.op`.
 
     Attributes:
-        op: PyTorch's, as torch.library.opcheck takes it.
+        op: the PyTorch op, as torch.library.opcheck takes it.
         function: the function itself.
     """
 
@@ -126,7 +125,7 @@ class Op:
         self._outputs = Outputs(self.__name__, list(self._parameters), count, out_like, self._run)
         _implement(self.op, self._run, self._outputs.fake)
         self._call = self.op
-        torch._functorch.config.enable_autograd_cache = False  # it knows ops by their names alone
+        torch._functorch.config.enable_autograd_cache = False  # it identifies ops only by name
         if count and not mutates:
             formulas = _Gradient(self, backward).formulas if backward else self._no_gradient
             self._call = jitload.register_gradient(self.op, self.__name__, formulas, _plainly)
@@ -143,7 +142,7 @@ class Op:
         return Op, self._made_of
 
     def _run(self, *args: Any) -> Any:
-        """The function, on contiguous tensors; its results are contiguous and nobody else's."""
+        """Run the function on contiguous tensors; results are contiguous and share no memory."""
         given = [
             a.contiguous() if isinstance(a, Tensor) and i not in self._mutated else a
             for i, a in enumerate(args)
@@ -176,10 +175,10 @@ class Op:
 
 
 class _Gradient:
-    """The backward function of an op, as an op of its own.
+    """The backward function of an op, registered as an op itself.
 
-    So torch.compile takes it as it is. It gives a tensor for every tensor among the op's arguments,
-    an empty one where no gradient is wanted.
+    So torch.compile does not trace into it. It returns a tensor for every tensor argument of the
+    op, an empty one if no gradient is wanted.
     """
 
     def __init__(self, of: Op, backward: Callable):
@@ -234,13 +233,13 @@ class _Gradient:
         return tuple(wanted)
 
     def _split(self, args: tuple) -> tuple[list, list[list[int]], list[bool]]:
-        """Of the op's arguments: the gradients, and what is kept; the shapes; what is wanted."""
+        """Split the op's arguments: gradients and saved tensors, shapes, gradients wanted."""
         *front, needs = args
         cut = len(front) - len(self.of._tensors)
         return front[:cut], front[cut:], needs
 
     def _called(self, kept: list, shapes: list, needs: list[bool]) -> list[Tensor | None]:
-        """What the function makes of contiguous tensors: a gradient, or None, for each tensor."""
+        """Call the function on contiguous tensors: a gradient or None for each tensor argument."""
         kept = [it.contiguous() if isinstance(it, Tensor) else it for it in kept]
         count = len(self.of.op._schema.returns)
         grads, rest = kept[:count], iter(kept[count:])
@@ -251,7 +250,7 @@ class _Gradient:
         results = self.function(*grads, *(by_name[name] for name in self._taken))
         results = list(results) if isinstance(results, tuple | list) else [results]
         tensors = [names[i] for i in self.of._tensors]
-        if len(results) == len(names):  # as PyTorch has it, one for each argument
+        if len(results) == len(names):  # as in PyTorch, one for each argument
             results = [results[i] for i in self.of._tensors]
         if len(results) != len(tensors):
             raise RuntimeError(
@@ -287,13 +286,13 @@ class _Gradient:
     def _fake(self, *args: Any) -> Any:
         kept, shapes, needs = self._split(args)
         results = [
-            kept[0].new_empty(shape if need else 0)  # which autograd casts to the argument's type
+            kept[0].new_empty(shape if need else 0)  # autograd casts it to the argument's type
             for shape, need in zip(shapes, needs, strict=True)
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _second(self) -> tuple[Callable, Callable]:
-        """The gradient of the gradient: autograd's, of the PyTorch ops that the function calls."""
+        """The second derivative: autograd's, of the PyTorch ops that the function calls."""
 
         def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
             kept, ctx.shapes, ctx.needs = self._split(inputs)
@@ -311,7 +310,7 @@ class _Gradient:
                     f" an op of it, too, with a gradient: @lab.op(backward=...) above {self.name}"
                 ),
             ):
-                for i in sources:  # as nodes of their own, of which none leads to another
+                for i in sources:  # separate nodes that do not depend on each other
                     it = kept[i]
                     kept[i] = it.view_as(it) if it.requires_grad else it.detach().requires_grad_()
                 results = self._called(kept, ctx.shapes, ctx.needs)
@@ -346,12 +345,12 @@ def _saved(ctx: Any) -> list:
 
 
 def _plainly(formula: Callable, *arguments: Any) -> Any:
-    """How register_gradient calls a formula: no build is in force, the kernels' newest run."""
+    """Call a formula as register_gradient does: without a build in force, on the newest kernels."""
     return formula(*arguments)
 
 
 def _schema(function: Callable, mutates: tuple[str, ...]) -> str:
-    """From the annotations.
+    """The schema from the annotations.
 
     Raises TypeError that says what to write.
     """
@@ -389,7 +388,7 @@ def _schema(function: Callable, mutates: tuple[str, ...]) -> str:
 
 
 def _defined(name: str, schema: str) -> torch._ops.OpOverload:
-    """A new op; where the name is taken, as by an earlier run of the cell, under another one."""
+    """A new op; if an earlier run of the cell took the name, under a different one."""
     count = next(_numbers.setdefault(name, itertools.count(1)))
     name = name if count == 1 else f"{name}_{count}"
     _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -399,7 +398,7 @@ def _defined(name: str, schema: str) -> torch._ops.OpOverload:
 def _implement(op: torch._ops.OpOverload, run: Callable, fake: Callable) -> None:
     def on_all(function: Callable) -> Callable:
         def call(*args: Any) -> Any:
-            if len(args) < len(op._schema.arguments):  # the dispatcher leaves defaults out
+            if len(args) < len(op._schema.arguments):  # the dispatcher omits default arguments
                 args, _ = torch._library.utils.fill_defaults(op._schema, args, {})
             return function(*args)
 
@@ -411,7 +410,7 @@ def _implement(op: torch._ops.OpOverload, run: Callable, fake: Callable) -> None
 
 
 def _type(argument: torch._C.Argument) -> str:
-    """The type of an argument as a schema writes it."""
+    """The type of an argument in schema notation."""
     said = str(argument.real_type)
     return re.sub(r"^Optional\[(.*)\]$", r"\1?", re.sub(r"List\[(.*)\]", r"\1[]", said))
 
@@ -421,7 +420,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def _own(results: list[Tensor], given: Iterable[Any]) -> list[Tensor]:
-    """Results that are contiguous, and share no memory with each other or with what was given."""
+    """Make results contiguous, without memory shared among them or with the given tensors."""
     taken = {_memory(it) for it in given if isinstance(it, Tensor)}
     found = []
     for result in results:

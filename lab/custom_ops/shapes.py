@@ -1,5 +1,5 @@
-"""What the results of a function that is no PyTorch op are like: their shapes and types, as
-torch.compile has to know them before anything is computed."""
+"""The shapes and types of the results of a function that is not a PyTorch op, which
+torch.compile must know before anything is computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
-MOST = 64  # calls that are remembered
+MOST = 64  # limit on remembered calls
 
 Like = tuple[Sequence[int], torch.dtype]
 
@@ -19,8 +19,8 @@ Like = tuple[Sequence[int], torch.dtype]
 class Outputs:
     """The results of one op.
 
-    out_like: as of `lab.op`. Where it is None, the calls show it: a result has the shape of an
-        argument, or each of its sizes is one of an argument's, an int that was given, or 1.
+    out_like: as for `lab.op`. If None, it is inferred from calls: a result has the shape of an
+        argument, or each of its sizes is a size of an argument, an int argument, or 1.
     run: the op itself.
     """
 
@@ -43,11 +43,11 @@ class Outputs:
                 raise ValueError(
                     f"{name}: out_like has {len(self.out_like)} names for {count} results"
                 )
-        self._seen: dict[tuple, list[Like]] = {}  # by what was given
+        self._seen: dict[tuple, list[Like]] = {}  # by the arguments
         self._has_promised = False  # whether compiled code may rely on a guess
 
     def checked(self, results: Any) -> list[Tensor]:
-        """What the function returned, as a list of tensors."""
+        """The function's result as a list of tensors."""
         found = list(results) if isinstance(results, tuple | list) else [results]
         found = [] if self.count == 0 and found == [None] else found
         if len(found) != self.count or not all(isinstance(it, Tensor) for it in found):
@@ -59,9 +59,9 @@ class Outputs:
         return found
 
     def learn(self, args: tuple, results: list[Tensor]) -> None:
-        """Remember what came of a call.
+        """Remember the results of a call.
 
-        Raises RuntimeError where out_like, or what compiled code was told, says something else.
+        Raises RuntimeError if out_like, or a guess given to compiled code, disagrees.
         """
         key = tuple(map(_given, args))
         made: list[Like] = [(tuple(it.shape), it.dtype) for it in results]
@@ -82,7 +82,7 @@ class Outputs:
             self._seen[key] = made
 
     def fake(self, *args: Any) -> Any:
-        """Empty tensors like the results: what torch.library.register_fake is given."""
+        """Empty tensors like the results, for torch.library.register_fake."""
         if self.out_like is not None:
             likes = self._like(args)
         else:
@@ -102,7 +102,7 @@ class Outputs:
         return [(it.shape, it.dtype) for it in self.checked(made)]
 
     def _try(self, args: tuple) -> None:
-        """Call the function on zeros, while torch.compile knows no call yet."""
+        """Call the function on zeros if torch.compile has seen no call yet."""
         with unset_fake_temporarily():
             try:
                 self.run(*tree_map(_zeros, args))
@@ -144,7 +144,7 @@ class Outputs:
         return self._only(found)
 
     def _only(self, found: list) -> Any:
-        """The one of which all are."""
+        """The common value of all that were found."""
         if not found or any(it != found[0] for it in found[1:]):
             raise RuntimeError(
                 f"{self.name}: its calls do not show what shape its results have: {self._remedy()}"
@@ -172,7 +172,7 @@ class Outputs:
 
 
 def _given(value: Any) -> Any:
-    """What of an argument may decide the results' shapes."""
+    """The properties of an argument that may determine the results' shapes."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.dtype
     return value if value is None or isinstance(value, int) else type(value)
