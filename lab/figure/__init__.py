@@ -1,4 +1,4 @@
-"""What the lab draws, and what every drawing shares: style, grid and the line of a copy."""
+"""The lab's figures and what they share: style, grid and the line of a measured copy."""
 
 from lab.style.drawing import COPY_LINE, finish, grid, short, style
 

@@ -1,4 +1,4 @@
-"""Who reads what: threads simulated in Python, and the picture of their accesses in memory."""
+"""Memory access patterns: threads simulated in Python, and a picture of their accesses."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from lab.style import drawing
 
 SECTOR = 32  # bytes that memory moves at once
-ROOM = 80  # elements beside each other in which a thread's number can be read
+ROOM = 80  # elements side by side that leave room for a thread's number
 
 Reads = Callable[[int, int], Iterable[int]]
 
@@ -26,13 +26,13 @@ def plot_access(
 ) -> Figure:
     """Which elements each thread reads at each step: a panel for each pattern.
 
-    Each small box is an element of memory, with the number of the thread that reads it and its
-    colour; the vertical lines are the borders of sectors of 32 bytes, which memory moves whole, and
-    the titles count them.
+    Each small box is an element of memory, with the number of the thread that reads it, in its
+    colour. Vertical lines mark the borders of sectors of 32 bytes, which memory moves whole; the
+    titles count these.
 
-    patterns: by their titles, functions reads(thread, step) that return element numbers.
-    itemsize: bytes of an element; None leaves the sectors out.
-    row, column: what the rows and the columns of a panel are, if not steps and elements.
+    patterns: functions reads(thread, step) that return element numbers, by their titles.
+    itemsize: bytes of an element; None omits the sectors.
+    row, column: labels for a panel's rows and columns, if not steps and elements.
     """
     places = range(threads), range(steps)
     per_sector = SECTOR // itemsize if itemsize else 1
@@ -74,7 +74,7 @@ def _draw(panel: Axes, reads: Reads, threads: int, steps: int, numbered: bool) -
 
 
 def _counted(title: str, reads: Reads, threads: int, steps: int, itemsize: int) -> str:
-    """The title with the sectors that the threads touch together, step by step."""
+    """The title with the number of sectors that the threads touch together, added up by step."""
     together = [{i for t in range(threads) for i in reads(t, step)} for step in range(steps)]
     moved = sum(len({i * itemsize // SECTOR for i in elements}) for elements in together)
     used = 100 * itemsize * sum(map(len, together)) / (SECTOR * moved)

@@ -1,4 +1,4 @@
-"""Builds of one kernel against each other: error and time, before an edit and after."""
+"""Builds of one kernel compared: error and time, before and after an edit."""
 
 from collections.abc import Callable, Iterable
 
@@ -31,8 +31,8 @@ def compare_builds(
         lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))
 
     The error is the largest (filled) and the mean (hollow) in ULP against `reference` in float64,
-    with the reference's own in the type of the inputs as lines. On a GPU the dashed line is the
-    time in which a measured copy moves as many bytes.
+    with lines for the reference's own error in the type of the inputs. On a GPU the dashed line is
+    the time of a measured copy of as many bytes.
 
     kernel    what `jitload.load` returned
     builds    as `kernel.at` takes them; by default the build before the newest, and the newest
@@ -102,7 +102,7 @@ def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Fig
         for axes, clock in zip(right, clocks, strict=True):
             plots.version_times(axes, rows, facts, clock)
             axes.set_title(plots.TITLES[clock])
-        left.invert_yaxis()  # the first build on top
+        left.invert_yaxis()  # put the first build on top
         how = plots.conditions(rows) if clocks else "no GPU, so no time"
         given = f"{arguments.described(inputs)}, {how}, {facts['date']}"
         caption = f"{plots.machine(facts)}\n{given}"

@@ -1,4 +1,4 @@
-"""Functions of one's own beside PyTorch's: error and time of each, as a table and a figure."""
+"""User functions compared with PyTorch's: the error and time of each, as a table and a figure."""
 
 import textwrap
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from lab.measure.timing import GPU_CLOCK, PREDICTED, SIMULATOR_CLOCK
 from lab.style import drawing
 
 LONGEST_TITLE = 50
-SHOWN = ("call", "direction", "max_ulp")  # of the columns, so that they fit beside an editor
+SHOWN = ("call", "direction", "max_ulp")  # the columns that fit beside an editor
 COSTS = {
     GPU_CLOCK: ("time_us", "percent_of_copy"),
     PREDICTED: ("predicted_us", "bytes_fetched", "bytes"),
@@ -24,7 +24,7 @@ COSTS = {
 
 
 class Comparison(NamedTuple):
-    """What `compare_calls` returns; a notebook shows the figure and the first columns to look at.
+    """The result of `compare_calls`; a notebook shows the figure and the most important columns.
 
     `table` has all of them.
     """
@@ -114,7 +114,7 @@ def compare_calls(
 
 
 def _figure(table: DataFrame) -> Figure:
-    """Error of every call at the left; time at the right, or what stands for it without a GPU."""
+    """Errors at the left; at the right times, or their substitute without a GPU."""
     facts = table.attrs
     names = list(dict.fromkeys(table["call"]))
     pytorchs = [name for name in names if name == facts["truth"] or is_pytorchs(name)]
@@ -124,7 +124,7 @@ def _figure(table: DataFrame) -> Figure:
     facts = facts | {"versions": [name for name in names if name not in pytorchs]}
     groups = list(rows.groupby("direction", sort=False))
     clocks = plots.clocks_of(rows)
-    panel = (3.0, 1.0 + 0.4 * len(names))  # as wide as a notebook beside an editor
+    panel = (3.0, 1.0 + 0.4 * len(names))  # the width of a notebook beside an editor
     with drawing.style():
         figure, axes = drawing.grid(len(groups), 1 + len(clocks), panel, legend=0, sharey=True)
         for (left, *right), (direction, group) in zip(axes, groups, strict=True):
@@ -136,7 +136,7 @@ def _figure(table: DataFrame) -> Figure:
                 dashed = ", ".join(times.get_legend_handles_labels()[1])
                 what = plots.TITLES[clock] + f" (dashed: {dashed})" * bool(dashed)
                 times.set_title(f"{before}{what}")
-        axes[0][0].set_ylim(len(names) - 0.3, -0.7)  # the first call on top
+        axes[0][0].set_ylim(len(names) - 0.3, -0.7)  # put the first call on top
         what = f"Error and {plots.TITLES[clocks[0]]}"
         title = f"{what} of {', '.join(names)}"
         if len(title) > LONGEST_TITLE:
@@ -148,7 +148,7 @@ def _figure(table: DataFrame) -> Figure:
 
 
 def plot_calls(table: "DataFrame", title: str) -> Figure:
-    """Time of each version of `time_calls` as a bar, with the time of a copy of as many bytes.
+    """The time of each version from `time_calls` as a bar, with the time of an equally large copy.
 
     Without a GPU there is no copy; the bars are predicted times, or bytes fetched.
     """

@@ -1,8 +1,8 @@
-"""The histogram of an error in ULP, on log axes: bins half a power of two wide, from 1/16 to 2^16.
+"""The histogram of an error in ULP on log axes: bins half a power of two wide, 1/16 to 2^16.
 
-The first bin takes everything below, exact results too, and the last everything above. A bin holds
-its upper edge: an error of exactly 0.5 ULP, which a correctly rounded result can have, is left of
-the line at 0.5.
+The first bin takes everything below, including exact results, the last everything above. A bin
+includes its upper edge: an error of exactly 0.5 ULP, which a correctly rounded result can have, is
+left of the line at 0.5.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +18,13 @@ from lab.style import drawing
 
 EDGES = [2 ** (half / 2) for half in range(-9, 34)]
 
-Shares = dict[str, list[float]]  # percent of the elements in each bin, by implementation's label
+Shares = dict[str, list[float]]  # percent of the elements in each bin, by implementation label
 
 
 def shares_by_result(
     case: Case, implementations: Iterable[Implementation]
 ) -> Iterator[tuple[str, Shares]]:
-    """The name of each result of a case ("output", "gradient of x"), and its histogram."""
+    """The histogram of each result of a case, by its name ("output", "gradient of x")."""
     results = {each.label: case.start(each)[1] for each in implementations}
     for index, (name, truth) in enumerate(zip(case.names, case.truth, strict=True)):
         yield name, {label: shares(tensors[index], truth) for label, tensors in results.items()}
@@ -39,7 +39,7 @@ def shares(result: Tensor, truth: Tensor) -> list[float]:
 
 
 def draw(axes: Axes, histogram: Shares, versions: Sequence[str]) -> None:
-    """PyTorch's shares filled, ours as a line over them. versions: all that the op has."""
+    """PyTorch's shares as a filled area, ours as a line over it. versions: all of the op's."""
     for label, percents in histogram.items():
         color = drawing.look(label, versions)["color"]
         if label.startswith("ours:"):
@@ -50,7 +50,7 @@ def draw(axes: Axes, histogram: Shares, versions: Sequence[str]) -> None:
 
 
 def set_axes(axes: Axes, histograms: Iterable[Shares]) -> None:
-    """Log axes that hold all of `histograms`; panels that share them need it once."""
+    """Log axes that fit all of `histograms`; panels that share axes need it once."""
     filled = [
         (bin_, percent)
         for histogram in histograms
@@ -64,6 +64,6 @@ def set_axes(axes: Axes, histograms: Iterable[Shares]) -> None:
         xscale="log", yscale="log", xlim=(EDGES[0], EDGES[last]), ylim=(min(least / 2, 1), 200)
     )
     drawing.ticks_at(axes.xaxis, EDGES[1 : last + 1 : 8 if last > 24 else 4], first="<1/16")
-    powers = EDGES[1 : last + 1 : 2]  # of two, which have no room for their numbers
+    powers = EDGES[1 : last + 1 : 2]  # powers of two without a number
     axes.xaxis.set_ticks(powers, [""] * len(powers), minor=True)
     drawing.log_ticks(axes.yaxis, (least, 100))

@@ -1,4 +1,4 @@
-"""Lines over one axis, for what a chapter computes itself."""
+"""Line plots of values that a chapter computes itself."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from lab.style.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, "0.5")
 OWN = (("predicted", "0.35"), ("PyTorch", drawing.RIVAL_COLORS["eager"]), ("ours", COLORS[0]))
-FEW = 30  # points, which are marked
+FEW = 30  # lines with fewer points get markers
 
 
 def plot_lines(
@@ -25,13 +25,12 @@ def plot_lines(
     y_limits: tuple[float, float] | None = None,
     marks: dict[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Lines over the same x, each by its label; one that starts with "predicted" is dotted.
+    """Lines over the same x, by label; a label that starts with "predicted" gives a dotted line.
 
-    Each line is wider than the next one, so that lines which lie on each other can all be seen.
+    Each line is wider than the next, so that coinciding lines stay visible.
 
-    x: default 0, 1, 2 ...; a line may end before it does. x_log, y_log: the base of an axis that is
-    logarithmic, 0 if it is linear. marks: by their labels, places on the x axis that get a vertical
-    line.
+    x: default 0, 1, 2 ...; a line may end before x does. x_log, y_log: the base of a logarithmic
+    axis, 0 for a linear one. marks: positions on the x axis, by label, that get a vertical line.
     """
     with drawing.style():
         figure, ((axes,),) = drawing.grid(1, 1, (5.4, 2.8))
@@ -57,7 +56,7 @@ def plot_lines(
 
 
 def _colors(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each label; a prediction, PyTorch and ours have theirs."""
+    """A colour for each label; predictions, PyTorch and ours have fixed ones."""
     found = {label: color for label in labels for word, color in OWN if label.startswith(word)}
     free = itertools.cycle(color for color in COLORS if color not in found.values())
     return {label: found.get(label) or next(free) for label in labels}

@@ -1,6 +1,6 @@
-"""The pictures of the primer: the model of the machine, and the roofline.
+"""The primer's pictures: the model of the machine, and the roofline.
 
-The figures of hardware are an H200's, which has compute capability 9.0.
+Hardware figures are those of an H200 (compute capability 9.0).
 """
 
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 WARP = 32  # threads
 
 INK, QUIET, PAPER = "0.15", "0.45", "0.97"
-BLOCKS = ("#CDE4F5", BLUE, "#F6DDB0", "#D5E8D4")  # four blocks; the second is looked into
+BLOCKS = ("#CDE4F5", BLUE, "#F6DDB0", "#D5E8D4")  # four blocks; the second is shown in detail
 ON_CHIP, L2, DRAM = "#E4EEF7", "#DDE3C8", "#EAD7D1"
 
 
 def draw_machine() -> Figure:
-    """What a launch starts, at the left; and what runs it, at the right."""
+    """At the left the grid of a launch; at the right the hardware that runs it."""
     with drawing.style():
         figure = drawing.LabFigure(figsize=(11, 6.2), layout="none")
         FigureCanvasAgg(figure)
@@ -142,7 +142,7 @@ def _arrow(
 
 
 def plot_roofline(table: "DataFrame") -> Figure:
-    """Arithmetic against intensity: the points measured, and the two limits that they show.
+    """Arithmetic rate against intensity: the measured points, and the two limits that they show.
 
     table: what `time_calls` returned on a GPU, with the columns intensity (operations a byte) and
     tflops (10^12 operations a second).

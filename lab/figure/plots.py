@@ -1,10 +1,10 @@
 """Figures of error and time. Each function returns a matplotlib Figure.
 
-On a GPU a figure of time carries the copy that was measured in the same run. The simulator's time
-says nothing of a GPU's: without a GPU a figure shows the time that is predicted for one, hatched
-and with its 90% interval, or the bytes that kernels fetch where nothing is predicted; and in its
-caption the time that was published. What ran on the CPU itself has the CPU's own time where nothing
-ran on the simulator, and else none.
+On a GPU a figure of time shows the copy that was measured in the same run. The simulator's time
+says nothing about a GPU's, so without a GPU a figure shows the predicted time, hatched and with its
+90% interval, or the bytes that kernels fetch if there is no prediction; its caption has the
+published time. For work on the CPU itself the figure shows CPU time, unless other rows ran on the
+simulator.
 """
 
 import itertools
@@ -40,10 +40,10 @@ from lab.style import drawing
 GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
-CAPTION = 90  # characters of a line
-WORST_ULP = 1e12  # of an error that a figure shows
-LINEAR_ULP = 10  # up to which errors are shown on a linear axis
-LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
+CAPTION = 90  # characters in a line
+WORST_ULP = 1e12  # larger errors are drawn here
+LINEAR_ULP = 10  # a linear axis shows errors up to this
+LOG_RATIO = 50  # beyond this ratio of times, the shorter bar would be invisible on a linear axis
 
 TITLES = {
     GPU_CLOCK: "time",
@@ -71,10 +71,9 @@ def plot_bandwidth(table: DataFrame) -> Figure:
     """Bandwidth (GB/s) against row width, with the line of the measured copy.
 
     One panel per direction and type. Without a GPU it is the bandwidth of the predicted time, with
-    its 90% interval; where nothing is predicted, the bytes fetched, in multiples of the least that
-    there are to move.
+    its 90% interval; without a prediction, the bytes fetched in multiples of the minimum.
 
-    table: what `compare` returned, or a selection of its rows.
+    table: the result of `compare`, or a selection of its rows.
     """
     table = _timed("table", table)
     facts = table.attrs
@@ -96,14 +95,14 @@ def plot_bandwidth(table: DataFrame) -> Figure:
 
 
 def plot_time(table: DataFrame) -> Figure:
-    """Time (microseconds) against the least bytes to move, on log axes.
+    """Time (microseconds) against the minimum of bytes to move, on log axes.
 
-    One panel per direction and type. On a GPU the dashed line is the time in which the measured
-    copy moves as many bytes. Without a GPU the time is predicted, with its 90% interval; where
-    nothing is predicted, the y axis is the bytes fetched, in multiples of the least.
+    One panel per direction and type. On a GPU the dashed line is the time of the measured copy for
+    as many bytes. Without a GPU the time is predicted, with its 90% interval; without a prediction,
+    the y axis is the bytes fetched, in multiples of the minimum.
 
-    table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
-    of its rows.
+    table: the result of `compare` for several sizes, such as `shapes=lab.sizes()`, or a selection
+        of its rows.
     """
     table = _timed("table", table)
     facts = table.attrs
@@ -137,13 +136,13 @@ def plot_error(
     backward: bool = False,
     seed: int = 0,
 ) -> Figure:
-    """Histogram of the error in ULP, ours over PyTorch's own, both against the float64 truth.
+    """Histogram of the error in ULP, ours over PyTorch's, both against the float64 truth.
 
     One column of panels per type; one row for the output and, with `backward`, one for each
-    gradient. The first bin takes all up to 1/16 ULP, exact results too. Correctly rounded results
-    lie left of the dotted line.
+    gradient. The first bin takes all errors up to 1/16 ULP, including exact results. Correctly
+    rounded results lie left of the dotted line.
 
-    op, dtypes, backward, seed: as in `compare`.
+    op, dtypes, backward, seed: as for `compare`.
     shape: (rows, cols), default by target.
     version: a name, default the best.
     options: default the first that reference.py lists.
@@ -191,12 +190,12 @@ def plot_versions(
     backward: bool = False,
     seed: int = 0,
 ) -> Figure:
-    """Version against version of our kernel: error at the left, time at the right; without a GPU
-    the predicted time, or bytes fetched in multiples of the least.
+    """Versions of our kernel compared: error at the left, time at the right; without a GPU the
+    predicted time, or bytes fetched in multiples of the minimum.
 
     One row of panels per direction and type. The error is the largest (filled) and the mean
-    (hollow) in ULP, with PyTorch's own as lines. On a GPU the dashed line is the time in which the
-    measured copy moves as many bytes.
+    (hollow) in ULP, with lines for PyTorch's own. On a GPU the dashed line is the time of the
+    measured copy for as many bytes.
 
     op: a name; or the table of `compare(NAME, versions="all", ...)` for one shape, which is then
         drawn as it is.
@@ -235,7 +234,7 @@ def plot_versions(
                     panel.set_title(TITLES[clock])
                 else:
                     panel.set_visible(False)
-        axes[0][0].invert_yaxis()  # the first version on top
+        axes[0][0].invert_yaxis()  # put the first version on top
         return drawing.finish(figure, f"{facts['op']}: version against version", _caption(table))
 
 
@@ -244,8 +243,8 @@ def default_shape() -> tuple[int, int]:
 
 
 def clocks_of(table: DataFrame) -> list[str]:
-    """The clocks whose rows a figure shows: what has another clock is no rival. What ran on the CPU
-    itself is left out beside the simulator.
+    """The clocks whose rows a figure shows: times of different clocks do not compare. CPU times are
+    omitted beside the simulator's.
     """
     there = [clock for clock in CLOCKS if clock in set(table["clock"])]
     of_kernels = {PREDICTED, SIMULATOR_CLOCK} & {*there}
@@ -253,7 +252,7 @@ def clocks_of(table: DataFrame) -> list[str]:
 
 
 def with_predictions(table: DataFrame) -> DataFrame:
-    """The table as figures show it: what ran on the simulator has its predicted time, if any."""
+    """The table as figures show it: simulator rows have their predicted time, if any."""
     if "predicted_us" not in table:
         return table
     known = table["predicted_us"].notna() & (table["clock"] == SIMULATOR_CLOCK)
@@ -264,13 +263,13 @@ def with_predictions(table: DataFrame) -> DataFrame:
 
 
 def conditions(table: DataFrame) -> str:
-    """How the times of a figure were taken, or what it shows in their place."""
+    """How the times of a figure were taken, or what it shows instead."""
     clocks, gpu = clocks_of(table), table.attrs.get("predicted_for")
     return ", ".join(CONDITIONS[it] + f" {gpu}" * (it == PREDICTED) for it in clocks)
 
 
 def _costs(rows: DataFrame, clock: str) -> Series:
-    """Time, µs; or bytes fetched in multiples of the least. NaN by another clock."""
+    """Time, µs; or bytes fetched in multiples of the minimum. NaN for other clocks."""
     if clock != SIMULATOR_CLOCK:
         costs = rows["time_us"]
     else:
@@ -279,7 +278,7 @@ def _costs(rows: DataFrame, clock: str) -> Series:
 
 
 def _timed(argument: str, table: object) -> DataFrame:
-    """The rows of a table of `compare` that have a time; raises if it is no such table."""
+    """The rows with a time in a table of `compare`; raises if it is no such table."""
     wanted = "wanted is what lab.compare returns, or a selection of its rows"
     if not isinstance(table, DataFrame):
         raise TypeError(f"{argument}: a {type(table).__name__}; {wanted}")
@@ -300,7 +299,7 @@ def _timed(argument: str, table: object) -> DataFrame:
 def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, str, DataFrame]]]:
     """A figure, and its panels with their clock and rows.
 
-    Types are across; directions, options and clocks down.
+    Types go across; directions, options and clocks go down.
     """
     table = table[table["clock"].isin(clocks_of(table))]
     lines = list(table.groupby(["direction", "options", "clock"], sort=False))
@@ -319,7 +318,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _with_heights(rows: DataFrame, clock: str, rates: bool = False) -> DataFrame:
-    """With the columns height, low and high: what is drawn of a row, and a prediction's interval.
+    """Add the columns height, low and high: the value drawn for a row, and its interval.
 
     rates: GB/s in place of the time.
     """
@@ -332,13 +331,13 @@ def _with_heights(rows: DataFrame, clock: str, rates: bool = False) -> DataFrame
 
 
 def _lines(axes: Axes, rows: DataFrame, x: str, clock: str) -> None:
-    """One line with markers per implementation; dotted, with intervals, where it is predicted."""
+    """One line with markers per implementation; predictions are dotted, with intervals."""
     for label, points in rows.groupby("implementation", sort=False):
         points = points.sort_values([x, "rows"])
         look = drawing.look(label, rows.attrs["versions"])
         if clock == PREDICTED:
             ends = points[["low", "high"]].sub(points["height"], axis=0).abs().T.to_numpy()
-            if points["low"].gt(points["high"]).any():  # of rates
+            if points["low"].gt(points["high"]).any():  # of rates: the bounds are swapped
                 ends = ends[::-1]
             axes.errorbar(points[x], points["height"], ends, label=label, **look, **PREDICTED_LINE)
         else:
@@ -348,7 +347,7 @@ def _lines(axes: Axes, rows: DataFrame, x: str, clock: str) -> None:
 def _copy_line(
     axes: Axes, x: Iterable[float], height: Callable[[float], float], facts: dict
 ) -> None:
-    """The measured copy from the least to the largest x, at height(x)."""
+    """The measured copy as height(x), from the smallest to the largest x."""
     ends = [min(x), max(x)]
     axes.plot(ends, [height(end) for end in ends], label=_copy_label(facts), **drawing.COPY_LINE)
 
@@ -358,16 +357,16 @@ def _copy_label(facts: dict) -> str:
 
 
 def _copy_time_us(size: float, facts: dict) -> float:
-    """Microseconds in which the measured copy moves `size` bytes."""
+    """Microseconds of the measured copy for `size` bytes."""
     return 1e-3 * size / facts["copy_gb_per_s"]
 
 
 def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
-    """Largest and mean error of each version in ULP, with their numbers above and below the dots.
+    """Largest and mean error of each version in ULP, with numbers above and below the dots.
 
-    PyTorch's own are lines, where the table has them beside each version's. The axis is linear
-    where all of them are small (LINEAR_ULP); else it is linear up to 1, then logarithmic. Errors
-    beyond WORST_ULP, infinite ones too, are drawn there.
+    Lines show PyTorch's own errors, if the table has them. The axis is linear if all errors are
+    small (LINEAR_ULP), else linear up to 1 and logarithmic beyond. Errors beyond WORST_ULP,
+    including infinite ones, are drawn there.
     """
     names, colors = _names_and_colors(rows, facts)
     largest, mean = rows["max_ulp"].clip(upper=WORST_ULP), rows["mean_ulp"].clip(upper=WORST_ULP)
@@ -394,7 +393,7 @@ def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
 
 
 def _error_text(ulp: float) -> str:
-    """The number of a dot: two decimals where they say something, and no long row of digits."""
+    """The number of a dot: two decimals where useful, and not too many digits."""
     if ulp == 0 or 10 <= ulp < 1e6:
         return f"{ulp:.0f}" if ulp == 0 or ulp >= 100 else f"{ulp:.1f}"
     return f"{ulp:.2f}" if 0.01 <= ulp < 10 else f"{ulp:.1g}"
@@ -406,10 +405,9 @@ def version_times(
     """Median time of each version as a bar, with its interquartile range and its number; or its
     bytes fetched.
 
-    A predicted time is a hatched bar with its 90% interval. Versions whose time is not by `clock`
-    have their place and no bar. percents: on a GPU, of a
-    copy, beside the number. The axis is logarithmic where the slowest takes more than LOG_RATIO
-    times the fastest.
+    A predicted time is a hatched bar with its 90% interval. Versions timed by another clock have an
+    empty place. percents: on a GPU, show the percent of a copy beside the number. The axis is
+    logarithmic if the slowest takes more than LOG_RATIO times the fastest.
     """
     names, colors = _names_and_colors(rows, facts)
     costs = _costs(rows, clock)
@@ -436,7 +434,7 @@ def version_times(
     elif costs.max() > LOG_RATIO * costs.min() > 0:
         drawing.set_log_bars(axes, costs.dropna(), room=30 if percents else 4)
     else:
-        room = 2.2 if percents or clock == PREDICTED else 1.3  # for the numbers
+        room = 2.2 if percents or clock == PREDICTED else 1.3  # leave room for the numbers
         axes.set_xlim(0, room * (costs + spread / 2).max() or 1)
         axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
@@ -444,7 +442,7 @@ def version_times(
 
 
 def _bar_text(cost: float, percent_of_copy: float) -> str:
-    """What stands beside a bar: nothing where there is no time."""
+    """The text beside a bar: empty if there is no time."""
     if math.isnan(cost):
         return ""
     number = _number(cost)
@@ -452,7 +450,7 @@ def _bar_text(cost: float, percent_of_copy: float) -> str:
 
 
 def _interval_text(predicted: float, low: float, high: float) -> str:
-    """A prediction with its interval; the interval alone where it is too wide to be an answer."""
+    """A prediction with its interval; only the interval if that is too wide."""
     if math.isnan(predicted):
         return ""
     interval = f"{_number(low)} to {_number(high)}"
@@ -472,8 +470,8 @@ def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str
 
 
 def _caption(table: DataFrame) -> str:
-    """The conditions: the machine; below it shapes, how time was taken, and date; and on the
-    simulator the times that were published for a GPU.
+    """The conditions: the machine, then shapes, timing method and date; on the simulator also the
+    times published for a GPU.
     """
     facts = table.attrs
     lines = [machine(facts), _listed((_shape_text(table), conditions(table), facts["date"]))]
@@ -484,7 +482,7 @@ def _caption(table: DataFrame) -> str:
 
 
 def machine(facts: dict) -> str:
-    """GPU, driver and PyTorch; and on a line of its own what disturbed the measurements."""
+    """GPU, driver and PyTorch; on a second line what disturbed the measurements."""
     driver = f"driver {facts['driver']}" if facts["driver"] else ""
     text = _listed((facts["device"], driver, f"torch {facts['torch']}"))
     disturbed = facts.get("disturbances")
@@ -492,7 +490,7 @@ def machine(facts: dict) -> str:
 
 
 def _shape_text(table: DataFrame) -> str:
-    """The shapes of a table: the one, or the number of elements that all share, or the range."""
+    """The shapes of a table: the only one, the common number of elements, or the range."""
     shapes = sorted(set(zip(table["rows"], table["cols"], strict=True)))
     elements = {rows * cols for rows, cols in shapes}
     if len(shapes) == 1:

@@ -1,8 +1,8 @@
-"""Where things lie in tensor memory (compute capability 10.0), as numbers and as figures.
+"""The layout of tensor memory (compute capability 10.0), as numbers and as figures.
 
-Tensor memory has 128 lanes of 512 columns of 32 bits for each block. The functions that end in
-`_place` say where registers, accumulators and scale factors are; the tests of the simulator hold
-them against what it does. The figures draw them.
+Tensor memory has 128 lanes of 512 columns of 32 bits for each block. The `_place` functions return
+where registers, accumulators and scale factors are; the simulator's tests compare them with its
+behaviour. The figures draw them.
 """
 
 import re
@@ -17,10 +17,10 @@ from matplotlib.patches import Rectangle
 from lab.style import drawing
 
 LANES = 128
-# Columns of one repetition of an access, and lanes that it reaches.
+# Columns of one repetition of an access, and the lanes that it reaches.
 _COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8, "16x32bx2": 1}
 _REGISTERS = {"16x128b": 2, "16x256b": 4}
-_TILE_ROWS, _TILE_K = 128, 4  # scale factors of a tile
+_TILE_ROWS, _TILE_K = 128, 4  # scale factors in a tile
 _COLORS = drawing.BLUE, drawing.ORANGE, drawing.GREEN, drawing.PURPLE
 
 
@@ -33,9 +33,9 @@ class Place(NamedTuple):
 
 
 class ScalePlace(NamedTuple):
-    """A scale factor: its byte in a tile of shared memory, and in a word of tensor memory.
+    """A scale factor: its byte in a shared memory tile, and its byte in a word of tensor memory.
 
-    lane: in the first quarter of the lanes; the other three quarters hold copies, 32 lanes on.
+    lane: in the first 32 lanes; the other three groups of 32 lanes hold copies.
     """
 
     offset: int
@@ -45,13 +45,13 @@ class ScalePlace(NamedTuple):
 
 
 def register_place(shape: str, thread: int, register: int, split: int = 0) -> tuple[int, int]:
-    """The lane and the column of a thread's register in tcgen05.ld and tcgen05.st.
+    """The lane and column of a thread's register in tcgen05.ld and tcgen05.st.
 
-    Both count from the instruction's address. With .pack::16b and .unpack::16b the column stands
+    Both are relative to the instruction's address. With .pack::16b and .unpack::16b a column stands
     for two.
 
     shape: "32x32b", "16x64b", "16x128b", "16x256b" or "16x32bx2".
-    thread: of the warp, 0 to 31. register: from 0 on. split: columns, of 16x32bx2.
+    thread: in the warp, 0 to 31. register: from 0. split: the column offset of 16x32bx2.
     """
     low = thread // 4
     match shape:
@@ -72,25 +72,25 @@ def register_place(shape: str, thread: int, register: int, split: int = 0) -> tu
 def accumulator_place(
     m: int, n: int, row: int, column: int, cta_group: int = 1, ws: bool = False
 ) -> Place:
-    """Where tcgen05.mma puts the element (row, column) of its m x n result of 32 bits.
+    """Where tcgen05.mma puts element (row, column) of its m x n result of 32-bit elements.
 
-    cta_group: 1, or 2 for a pair of blocks. ws: of tcgen05.mma.ws.
+    cta_group: 1, or 2 for a pair of blocks. ws: for tcgen05.mma.ws.
     """
     known = (32, 64, 128) if ws else (64, 128) if cta_group == 1 else (128, 256)
     if m not in known or (ws and cta_group == 2):
         raise ValueError(f"m: it is one of {known} here, not {m}; .ws is for cta_group::1")
     rows = m // cta_group
     block, lane = divmod(row, rows)
-    if rows == 64 and cta_group == 1 and not ws:  # the first half of each quarter of the lanes
+    if rows == 64 and cta_group == 1 and not ws:  # the first half of each lane quarter
         return Place(0, lane // 16 * 32 + lane % 16, column)
     width = n * rows // LANES  # the columns of D lie in 128 / rows parts, one below the other
     return Place(block, lane + column // width * rows, column % width)
 
 
 def scale_place(row: int, k: int) -> ScalePlace:
-    """Where a scale factor of a tile of 128 rows by 4 along k is, before and after tcgen05.cp.
+    """Where a scale factor of a 128 x 4 tile (rows x k) is, before and after tcgen05.cp.
 
-    The copy is of the shape .32x128b.warpx4. row: of A, or column of B. k: 0 to 3.
+    The copy has the shape .32x128b.warpx4. row: of A, or column of B. k: 0 to 3.
     """
     lane, column = row % 32, row // 32
     return ScalePlace(lane * 16 + column * 4 + k, lane, column, k)
@@ -101,7 +101,7 @@ def plot_tensor_access(access: str = "16x256b.x1", packed: bool = False, warp: i
 
     access: shape and repetitions, as in the instruction: "32x32b.x8", "16x256b.x1".
     packed: whether a register holds 16 bits of two columns each.
-    warp: of the warpgroup, 0 to 3. It reaches 32 lanes, from 32 * warp on.
+    warp: in the warpgroup, 0 to 3. It reaches the 32 lanes from 32 * warp.
 
     Raises ValueError for an access that does not exist.
     """
@@ -118,7 +118,7 @@ def plot_tensor_access(access: str = "16x256b.x1", packed: bool = False, warp: i
     with drawing.style():
         panel = (min(max(5.4, 0.62 * columns), 16), 0.6 + 0.24 * lanes)
         figure, ((axes,),) = drawing.grid(1, 1, panel, legend=0)
-        size = min(8.0, 72 * panel[0] / columns / 4.4)  # of "t31.r3", within a column
+        size = min(8.0, 72 * panel[0] / columns / 4.4)  # "t31.r3" must fit within a column
         for thread in range(32):
             for register in range(registers):
                 lane, column = register_place(shape, thread, register, split)
@@ -147,12 +147,12 @@ def plot_tensor_access(access: str = "16x256b.x1", packed: bool = False, warp: i
 def plot_accumulator(m: int, n: int = 64, cta_group: int = 1, ws: bool = False) -> Figure:
     """Which lanes and columns hold which rows and columns of a product's m x n accumulator.
 
-    A panel for each block of the pair; colours go with the rows.
+    A panel for each block of the pair; colours identify the rows.
 
     Raises ValueError for an m that tcgen05.mma does not have.
     """
     cells = numpy.full((cta_group, LANES, n), numpy.nan)
-    parts: dict[tuple[int, int, int, int], list[int]] = {}  # of lanes in order: the lanes
+    parts: dict[tuple[int, int, int, int], list[int]] = {}  # each part's lanes, in order
     for row in range(m):
         for column in range(n):
             at = accumulator_place(m, n, row, column, cta_group, ws)
@@ -191,12 +191,12 @@ def plot_accumulator(m: int, n: int = 64, cta_group: int = 1, ws: bool = False) 
 def plot_scales(scale_vec: int = 1, scale_id: int = 0) -> Figure:
     """How a tile of 128 x 4 scale factors lies in shared memory and in tensor memory.
 
-    Dark cells are those that a product reads.
+    Dark cells are the ones that a product reads.
 
-    scale_vec: scale factors of a row in one product: 1, 2 or 4 (.scale_vec::1X, 2X, 4X).
-    scale_id: the first of them in a word of 4, as the instruction descriptor says.
+    scale_vec: scale factors per row in one product: 1, 2 or 4 (.scale_vec::1X, 2X, 4X).
+    scale_id: the first of them in a word of 4, as in the instruction descriptor.
 
-    Raises ValueError where the two do not fit.
+    Raises ValueError if the two do not fit together.
     """
     if scale_vec not in (1, 2, 4) or scale_id not in range(0, 4, scale_vec):
         raise ValueError(
