@@ -1,10 +1,10 @@
-"""A judge for kernels that somebody else wrote, and that may cheat: `python -m lab judge`.
+"""Judges untrusted kernels, whose authors may cheat: `python -m lab judge`.
 
-task        what is wanted: a reference, shapes in letters, a floor of bytes
-gate        what a source may not contain, and gate_library its library
-sandbox     a process without network and files, with limits of time and memory
-runner      the side that runs the submission; it knows neither truth nor seed
+task        the problem: a reference, shapes in letters, a minimum of bytes
+gate        what a source may not contain; gate_library: what its library may not contain
+sandbox     a process without network and files, with limits on time and memory
+runner      the process that runs the submission, without the truth or the seed
 run         `judge`: one submission
-command     the command line, and batches side by side
-server      the same for agents: an MCP server
+command     the command line; judges batches in parallel
+server      an MCP server for agents
 """

@@ -1,4 +1,4 @@
-"""Compiles a submission, or checks and audits it: prints JSON, and nothing else.
+"""Compiles a submission, or checks and audits it; prints only JSON.
 
 python -m lab.judge.build_process build SOURCE [TARGET]
 python -m lab.judge.build_process check SOURCE ENTRY CALLS TASK ASKED
@@ -26,8 +26,8 @@ from lab.checker.run import checked as checked_call
 from lab.judge.task import Task
 from lab.predictor.run import predict
 
-# Of the audit's traps those that mean something for pointers, or tensors that were made for a call:
-# the kernels' own, lab.check has tried before.
+# The audit's traps that make sense for pointers, or for tensors made for one call. lab.check has
+# already tried those of the kernels.
 NOT_OURS = {"parameters", "error", "device guard"}
 LAYOUTS = {"misaligned", "inputs unwritten", "nothing cached"}
 CHOSEN = [
@@ -36,11 +36,11 @@ CHOSEN = [
     if (it.section in ("numbers", "source") and it.name not in NOT_OURS)
     or (it.section == "layouts" and it.name in LAYOUTS)
 ]
-SECONDS = 1.0  # that one trap may go on finding further calls
+SECONDS = 1.0  # how long one trap may look for further calls
 
 
 def build(source: str, target: str = "cpu") -> dict:
-    """Where the build lies, or what the compiler said."""
+    """The path of the build, or the compiler's message."""
     try:
         made = jitload.ensure(Path(source), target=target)
     except jitload.CompileError as error:
@@ -50,10 +50,10 @@ def build(source: str, target: str = "cpu") -> dict:
 
 
 def checked(source: str, entry: str, calls: str, task: str, asked: str) -> dict:
-    """What lab.check finds in each call but the last, which is predicted; and what an audit finds.
+    """lab.check's findings in all calls but the last, which is predicted; and the audit's findings.
 
-    The prediction comes first: what it counts is what the process's first call does, and that has
-    been right in another process. asked: {"seed", "dtype", "op"}, as JSON.
+    The prediction comes first: it counts the process's first call, which gave right results in
+    another process. asked: {"seed", "dtype", "op"}, as JSON.
     """
     launch = getattr(jitload.load(Path(source), target="cpu"), entry)
     findings, traffic = [], []
@@ -87,7 +87,7 @@ def _outputs(call: dict) -> list[Tensor]:
 
 
 def audited(launch: Callable, source: Path, task: Task, asked: dict) -> dict:
-    """What the audit says of a submission as an op: its findings, and notes."""
+    """The findings and notes of an audit of the submission as an op."""
     dtype = getattr(torch, asked["dtype"])
     names = [name for name in task.op.shapes if name not in task.options]
 
@@ -132,10 +132,10 @@ def audited(launch: Callable, source: Path, task: Task, asked: dict) -> dict:
 
 
 def predicted(launch: Callable, call: dict) -> dict | None:
-    """How long a call would take on a GPU; None where the model cannot say."""
+    """The predicted time of a call on a GPU; None if the model cannot predict it."""
     try:
         it = predict(launch, *call["inputs"], *_outputs(call), *call["sizes"], compile=None)
-    except Exception:  # of the checker: in another process the call has run
+    except Exception:  # the checker's own failure: the call ran in another process
         return None
     found = {"gpu": it.gpu.name, "seconds": it.seconds, "lower": it.lower, "upper": it.upper}
     return found | {"certain": it.certain}

@@ -1,11 +1,11 @@
-"""`python -m lab judge TASK FILE...`: judge submissions, several side by side.
+"""`python -m lab judge TASK FILE...`: judges submissions in parallel.
 
     python -m lab judge layer_norm mine.cu --json
     python -m lab judge my_task.py submissions/*.cu --seed 7 --jobs 4
     python -m lab judge layer_norm --signature
 
-It exits with 0 where all are accepted, 1 where one is not, 2 for wrong use, 3 where the judge
-itself failed on one; the others are judged all the same.
+It exits with 0 if all are accepted, 1 if one is not, 2 for wrong usage, 3 if the judge itself
+failed on one; the others are still judged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OK, FOUND, WRONG_USE, FAILED = 0, 1, 2, 3
 
 
 def main(words: list[str]) -> int:
-    """Carry out `judge`; returns the exit status."""
+    """Run `judge`; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m lab judge", description="Judge CUDA C++ that somebody else wrote."
     )
@@ -71,7 +71,7 @@ def main(words: list[str]) -> int:
                 seconds=given.seconds,
                 memory=given.memory << 20,
             )
-        except Exception as error:  # of the judge: the others get their verdicts all the same
+        except Exception as error:  # the judge failed: the others still get verdicts
             traceback.print_exc()
             told = Verdict(task.op.name, Path(file).name, seed, verdict="failed", stage="-")
             told.findings = [

@@ -1,7 +1,7 @@
-"""What a submission's source may not contain; lab.judge.gate_library has its library.
+"""What a submission's source may not contain; lab.judge.gate_library does the same for its library.
 
-The process that runs it has neither the truth nor a clock that counts, and no network or files: the
-gate says early, and with a line, what would be tried there.
+The submission's process has no truth, no clock that counts, no network and no files. The gate
+reports an attempt to use them early, and with its line.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ HEADERS = re.compile(
     r"|torch/csrc/inductor/aoti_torch/c/shim)"
     r"(\.h|\.hpp|\.cuh)?$"
 )
-# Besides, of an op that takes at::Tensor.
+# Also allowed for an op that takes at::Tensor.
 _HEADERS_OF_TENSORS = re.compile(
     r"^(torch/(library|types)|c10/(core|cuda|util)/\w+"
     r"|ATen/(ATen|Tensor|Dispatch|ScalarType|AccumulateType|OpMathType|core/\w+"
     r"|cuda/(CUDAContext|CUDAContextLight|Exceptions)))(\.h|\.cuh)$"
 )
-# By kind: names that a kernel may have for something else, and count where they are called; names
-# that nobody has, and count where they stand; why.
+# For each kind: names that a kernel may use otherwise, reported only when called; names that are
+# always reported; the reason.
 CALLS = {
     "processes": (
         "system clone",
@@ -130,7 +130,7 @@ _NAMES = {
         "it reads, loads or places something, or names other lines than its own",
     ),
 }
-# The rule "PyTorch" for an op that takes at::Tensor: these names call no op.
+# The rule "PyTorch" for an op that takes at::Tensor: names that call no op.
 WITH_TENSORS = (
     r"\bPy[A-Z_]\w+|\bpybind11\b|\btorch_call_\w+|\baoti_torch\w+|\b(?:at|c10|torch)\s*::\s*(?!(?:"
     r"Tensor|TensorBase|TensorOptions|Half|BFloat16|ScalarType|DeviceType|Device|k[A-Z]\w*"
@@ -163,13 +163,13 @@ _DECLARES = re.compile(
 )
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b([\s\w]*\(|)")
 _LITERAL = re.compile(r'R"([^\s()\\]{0,16})\((?P<raw>.*?)\)\1"|"(?P<text>(?:\\.|[^"\\])*)"', re.S)
-# Of PTX nothing looks so: instructions, registers, numbers and bytes of a processor.
+# Text that never occurs in PTX: instructions, registers, numbers and bytes of a CPU.
 _X86 = re.compile(
     r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|j\w+|push|pop|lea)\b|\$(?:0x)?\d+"
     r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
 )
 _CLOCK = re.compile(r"%(?:globaltimer|clock)\w*")
-# And PTX looks so: mov.u32, @p bra, .reg .pred p; what goes on in another line has operands first.
+# Forms of PTX: mov.u32, @p bra, .reg .pred p; a continuation line starts with operands.
 _PTX = re.compile(
     r"(?:[\w$]+:(?!:)\s*)?(?:@\s*!?\s*[%\w\[\]]+\s+)?(?:\.(?:reg|pragma)\b[^:]*"
     r"|(?:bra|ret|exit|trap)\b[^:]*|[a-ik-z]\w*\.(?:[^:]|::)*|[%,|+\[)\d-](?:[^:]|::)*)?"
@@ -179,12 +179,12 @@ _TAKES_TENSORS = re.compile(r"\bTORCH_LIBRARY\s*\(")
 
 
 def is_op(text: str) -> bool:
-    """Whether a source defines an op of PyTorch's: of its stable ABI, or of at::Tensor."""
+    """Whether a source defines a PyTorch op, by the stable ABI or with at::Tensor."""
     return bool(_OP.search(jitload.blank(text)))
 
 
 def takes_tensors(text: str) -> bool:
-    """Whether a source defines an op of at::Tensor."""
+    """Whether a source defines an op with at::Tensor."""
     return bool(_TAKES_TENSORS.search(jitload.blank(text)))
 
 
@@ -233,18 +233,18 @@ def source(text: str) -> list[dict]:
 
 
 def _is_own(call: str, blank: str) -> bool:
-    """Whether a call is of a function that the source defines: many have a read() or a write()."""
+    """Whether the source defines the function called: many define a read() or a write()."""
     name = re.match(r"(\w+)\s*\($", call)
     head = rf"\b{name[1]}\s*\([^;{{}}]*\)\s*(?:const\s*)?\{{" if name else "(?!)"
     return bool(re.search(head, blank))
 
 
 def _globals(blank: str) -> list[tuple[str, int]]:
-    """Variables of the host or of the device outside of every function, that are not const."""
+    """Non-const host and device variables outside every function."""
     found, depth, begin = [], 0, 0
     for i, letter in enumerate(blank):
         if letter == "{" and depth == 0 and _NAMESPACE.search(blank[begin:i]):
-            begin = i + 1  # what is in it is outside of functions, too
+            begin = i + 1  # the namespace's contents are outside functions, too
         elif letter == "}" and depth == 0:
             begin = i + 1
         elif letter in "{}":
@@ -264,15 +264,15 @@ def _globals(blank: str) -> list[tuple[str, int]]:
 
 
 def _is_fixed(declared: str) -> bool:
-    """Whether a variable cannot change: it is const itself, and not what it points to."""
+    """Whether a variable cannot change: it is const itself, not only what it points to."""
     if re.search(r"\b(?:constexpr|__constant__)\b", declared):
         return True
     return bool(re.search(r"\bconst\b", declared[declared.rfind("*") + 1 :]))
 
 
 def _joined(text: str) -> tuple[str, list[int]]:
-    """The lines that end in a backslash put together, as the compiler reads them, which takes one
-    before blanks, too; and where in that a line has ended."""
+    """The text with lines that end in a backslash joined, as the compiler does (blanks may follow
+    the backslash), and the positions where lines ended."""
     parts = re.split(r"\\[ \t\f\v]*\r?\n", text)
     cuts, at = [], 0
     for part in parts[:-1]:
@@ -282,7 +282,7 @@ def _joined(text: str) -> tuple[str, list[int]]:
 
 
 def _assembly(code: str, blank: str, hit: re.Match) -> str:
-    """Why an asm statement is none of PTX; "" where it is."""
+    """Why an asm statement is not PTX; "" if it is."""
     if not hit[1]:
         return f"{hit[0]} without its text: it cannot be read"
     end = jitload.closing(blank, hit.end() - 1) or len(code)

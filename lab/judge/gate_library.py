@@ -1,7 +1,7 @@
-"""What the library that was built of a submission's source may not contain.
+"""What the library compiled from a submission may not contain.
 
-It tells what a source can hide: what it calls under another name, what it keeps from call to call,
-and code that runs when it is loaded.
+It reveals what a source can hide: calls under other names, state kept between calls, and code that
+runs on loading.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pathlib import Path
 import jitload
 from lab.judge.gate import WITH_TENSORS, is_op, takes_tensors
 
-# What an op has no use for. PyTorch's headers bring in much of the C++ library, so that what it
-# needs of that cannot be listed; but PyTorch's own ops are none of it, nor files and threads.
+# Imports that an op does not need. PyTorch's headers use too much of the C++ library for a list of
+# allowed names; but they need neither PyTorch's own ops nor files nor threads.
 _NOT_OF_OPS = re.compile(
     r"^((aoti_)?torch_(call_\w+|\w*(aten_|cpu_|dispatcher|cuda_(?!stream)|get_current_\w*handle)\w*)"
     r"|(at|c10|torch)::.*|(std|__gnu_cxx)::.*(\bthread|fstream|filebuf|chrono|filesystem"
     r"|random_device|set_(terminate|unexpected|new_handler))\b.*)$"
 )
-# But of C's functions those that it needs, besides kernels', can: errors' texts, locks, exceptions,
-# and what PyTorch's headers wait and end by.
+# C functions allowed for an op, in addition to those for kernels: error texts, locks, exceptions,
+# and those with which PyTorch's headers wait and abort.
 _C_OF_OPS = re.compile(
     r"^(str(len|n?cmp|r?chr|str|to[a-z]+)|mem\w+|v?snprintf|localtime(_r)?|time|syscall|abort|bcmp"
     r"|__v?snprintf_chk|__libc_single_threaded|__errno_location|__tls_get_addr|__assert_fail"
     r"|__cxa_\w+|_Unwind_Resume(_or_Rethrow)?|__dynamic_cast|(aoti_)?torch_\w+"
     r"|pthread_(mutex|once|rwlock|cond|self)\w*|__pthread_key_create)$"
 )
-# What a library of kernels needs from elsewhere.
+# Imports that a library of kernels needs.
 _IMPORTS = re.compile(
     r"^(simulator(::|_).*|(__)?cuda[A-Z]\w+|cuTensorMap\w+|__gmon_start__"
     r"|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)"
@@ -43,8 +43,8 @@ _IMPORTS = re.compile(
 )
 
 
-# What an op that takes at::Tensor needs of PyTorch: tensors, registration, errors. Whatever
-# computes is an at::_ops, or found by the dispatcher.
+# PyTorch functions that an op with at::Tensor needs: tensors, registration, errors. Functions that
+# compute are in at::_ops, or are found by the dispatcher.
 _OF_TENSORS = re.compile(
     r"(at::(TensorBase::|_ops::empty(_memory_format|_like)::|cuda::get(Current)?DeviceProperties)"
     r"|c10::(?!Dispatcher|\w*OperatorHandle|impl::OperatorEntry)"
@@ -54,13 +54,13 @@ _OF_PYTORCH = re.compile(r"(?:^|[\s*&])((?:at|c10|torch|caffe2)::[^(]*)")
 
 
 def library(path: Path, text: str) -> list[dict]:
-    """Findings, as lab.judge.gate.source has them, of a library for the CPU."""
+    """Findings about a library for the CPU, in the form of lab.judge.gate.source."""
     op = is_op(text)
     found = asked(path, text)
     sections = _sections(path)
     if hit := re.search(r"\.init_array\s+\w+\s+\w+\s+\w+\s+(\w+)", sections):
         count = int(hit[1], 16) // 8
-        if count > (2 if op else 1):  # g++'s own; one more registers an op
+        if count > (2 if op else 1):  # one by g++; registering an op adds one
             found.append(_of_library("constructors", "it runs code when it is loaded"))
     found += [_of_library("state", f"{name}: kept from call to call") for name in _kept(path, text)]
     code = _said(["objdump", "-d", "--no-show-raw-insn", str(path)])
@@ -76,14 +76,14 @@ _NUMBER = re.compile(r"\$0x([0-9a-f]{4,16})\b|\b0x([0-9a-f]{4,8})\((?!%rip)")
 
 
 def _holds_one(number: re.Match) -> bool:
-    """Whether a number in machine code has the bytes of syscall, sysenter or int 0x80: who jumps
-    into the middle of its instruction executes them."""
+    """Whether a number in machine code contains the bytes of syscall, sysenter or int 0x80: a jump
+    into the middle of its instruction would execute them."""
     digits = number[1] or number[2]
     data = bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))[::-1]
     return any(it in data for it in (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80"))
 
 
-# What a compiler and the simulator keep, and PyTorch's headers, of which only an op has some.
+# State of the compiler and the simulator; then that of PyTorch's headers, which only an op has.
 _OWN_STATE = re.compile(
     r"(guard variable for )?simulator::|completed\.\d+$|DW\.ref\."
     r"|(blockIdx|threadIdx|blockDim|gridDim|warpSize)$"
@@ -91,12 +91,12 @@ _OWN_STATE = re.compile(
 _STATE_OF_OPS = re.compile(
     r"(guard variable for )?(c10|at|torch)::|std::__ioinit$|\w*TORCH_LIBRARY\w*_init_"
 )
-# Sections that the loader writes to, and afterwards nobody.
+# Sections that are written only by the loader.
 _RELOCATED = re.compile(r"\.(init_array|fini_array|ctors|dtors|data\.rel\.ro|dynamic|got(\.plt)?)$")
 
 
 def _kept(path: Path, text: str) -> list[str]:
-    """Variables of a library that may be written, and are neither __constant__ nor __shared__."""
+    """Writable variables of a library that are neither __constant__ nor __shared__."""
     blank, op = jitload.blank(text), is_op(text)
     constant, shared = (
         {it.name for it in jitload.declared(blank, kind)} for kind in ("__constant__", "__shared__")
@@ -110,9 +110,9 @@ def _kept(path: Path, text: str) -> list[str]:
         if section not in written or _RELOCATED.match(section):
             continue
         size, name = re.match(r"(\w+)\s+(?:\.hidden )?(.*)", rest).groups()
-        if not int(size, 16):  # a place that the linker names
+        if not int(size, 16):  # a label of the linker
             continue
-        # The simulator gives each thread a block's own.
+        # In the simulator each thread has its block's shared variables.
         declared = shared if "T" in written[section] else constant
         own = _OWN_STATE.match(name) or (op and _STATE_OF_OPS.match(name))
         if not own and name.rpartition("::")[2] not in declared:
@@ -121,15 +121,15 @@ def _kept(path: Path, text: str) -> list[str]:
 
 
 def asked(path: Path, text: str) -> list[dict]:
-    """What a library asks of the system and of PyTorch.
+    """Forbidden imports of a library from the system and from PyTorch.
 
-    One for a GPU may ask more than one for the CPU: a source can tell their compilers apart.
+    A GPU library may import more than the CPU one: a source can tell the compilers apart.
     """
     op, tensors = is_op(text), takes_tensors(text)
 
     def refused(name: str) -> bool:
         if tensors and _OF_PYTORCH.search(name):
-            return False  # ops_called tells
+            return False  # reported by ops_called
         if not op or (name.isidentifier() and not _C_OF_OPS.match(name)):
             return not _IMPORTS.match(name)
         return bool(_NOT_OF_OPS.match(name))
@@ -139,14 +139,14 @@ def asked(path: Path, text: str) -> list[dict]:
 
 
 def ops_called(path: Path, text: str) -> list[dict]:
-    """What a library that takes at::Tensor has PyTorch compute, with the lines that may call it."""
+    """PyTorch ops that a library with at::Tensor calls, with the lines that may call them."""
     found = []
     for name in _undefined(path) if takes_tensors(text) else ():
         if (called := computes(name)) is None:
             continue
         op = _of_library("PyTorch", f"it calls {called}: {WITH_TENSORS[1]}")
         words = called.removeprefix("at::_ops::").partition("::")[0].split("_")
-        for count in range(len(words), 0, -1):  # mul_Tensor is mul
+        for count in range(len(words), 0, -1):  # mul_Tensor is called as mul
             hit = re.search(rf"\b{'_'.join(words[:count])}_?\s*\(", jitload.blank(text))
             if hit and words[0]:
                 op["line"] = text.count("\n", 0, hit.start()) + 1
@@ -156,7 +156,7 @@ def ops_called(path: Path, text: str) -> list[dict]:
 
 
 def computes(name: str) -> str | None:
-    """The function of PyTorch's that a demangled name stands for, where it may compute."""
+    """The PyTorch function behind a demangled name, if it may compute; else None."""
     hit = _OF_PYTORCH.search(name)
     if not hit or name.startswith(("vtable ", "typeinfo ", "VTT ")) or _OF_TENSORS.match(hit[1]):
         return None
@@ -164,7 +164,7 @@ def computes(name: str) -> str | None:
 
 
 def _undefined(path: Path) -> list[str]:
-    """What a library asks of others, as C++ names it."""
+    """The undefined symbols of a library, demangled."""
     lines = _said(["nm", "-DC", "--undefined-only", str(path)]).splitlines()
     names = (it.strip().partition(" ")[2].partition("@")[0].strip() for it in lines)
     return [it for it in names if it]

@@ -1,4 +1,4 @@
-"""Requests to a process and its answers, with limits of time and memory."""
+"""Sends requests to a process and reads its answers, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pipe:
 
     def send(self, data: bytes) -> None:
         def write() -> None:
-            with contextlib.suppress(OSError, ValueError):  # it has ended
+            with contextlib.suppress(OSError, ValueError):  # the process has ended
                 self.process.stdin.write(data)
                 self.process.stdin.flush()
 

@@ -1,15 +1,15 @@
-"""The side of a timing that works: one process for each of three roles, which answer alike.
+"""The worker of a timing: one process for each of three roles, with the same protocol.
 
 submission  launches the submission's kernels
 reference   calls the task's function; it is trusted
-nothing     calls nothing, so its rounds are what a round costs besides; it is trusted
+nothing     calls nothing, so it measures the overhead of a round; it is trusted
 
-A round has several sets of inputs, more than L2 holds, so each call finds a cold one. "prepare"
-draws them from a seed. "go" calls once for each set, waits for the GPU and answers: the judge's
-clock runs meanwhile. "sums" answers with sums of the outputs, under signs that are drawn from a
-number that it tells. They are of copies that "go" orders as soon as its wait is over, so what is
-written after that comes too late. Where "sums" takes longer than in the process that called
-nothing, that time counts, too.
+A round has several sets of inputs, larger than L2 together, so each call finds a cold cache.
+"prepare" draws them from a seed. "go" calls once for each set, waits for the GPU and answers; the
+judge's clock runs meanwhile. "sums" answers with sums of the outputs, with random signs drawn from
+the number in the request. The sums are of copies that "go" makes right after its wait, so later
+writes do not count. If "sums" takes longer than in the process that calls nothing, the
+difference is added to the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def signs(count: int, secret: int, device: str) -> Tensor:
 
 
 def digest(t: Tensor, secret: int) -> float:
-    """The sum of its elements under signs, in float64."""
+    """The sum of the elements with random signs, in float64."""
     flat = t.reshape(-1)
     lines = -(-flat.numel() // SIGNS)
     if flat.numel() % SIGNS:
@@ -50,7 +50,7 @@ def digest(t: Tensor, secret: int) -> float:
 
 
 class Rounds:
-    """The tensors of a round, and what is done with them.
+    """The tensors of a round, and the operations on them.
 
     asked: {"sizes", "dtype", "sets", "device"}.
     """
@@ -62,10 +62,10 @@ class Rounds:
         self.inputs: list[dict[str, Tensor]] = []
         self.outputs: list[list[Tensor]] = []
         self.copies: list[list[Tensor]] = []
-        self.off: list[float] = []  # that the sum of each output may be
+        self.off: list[float] = []  # the allowed error of each output's sum
 
     def prepare(self, seed: int) -> dict:
-        """Draw the inputs, at the same addresses as before: who remembers those is found out."""
+        """Draw new inputs at the same addresses: this exposes results cached by address."""
         for i in range(self.count):
             drawn = self.task.draw(self.sizes, self.dtype, seed + i, self.device)
             if i == len(self.inputs):
@@ -80,7 +80,7 @@ class Rounds:
         return {}
 
     def _empty(self) -> list[Tensor]:
-        """Memory for a call's outputs, and no answer in it."""
+        """Memory for a call's outputs; the reference is not computed."""
         given = {n: t.to("meta") for n, t in self.inputs[0].items()}
         return [torch.empty_like(y, device=self.device) for y in self.task.results(given)]
 
@@ -92,20 +92,20 @@ class Rounds:
             torch.cuda.synchronize()
 
     def keep(self) -> None:
-        """Order copies of the outputs: what is written later does not count."""
+        """Enqueue copies of the outputs: later writes do not count."""
         self.copies = [[y.clone() for y in ys] for ys in self.outputs]
 
     def sums(self, secret: int) -> dict:
         return {"sums": [[digest(y, secret) for y in ys] for ys in self.copies]}
 
     def truth(self, secret: int) -> dict:
-        """The sums in float64, and how far off each may be."""
+        """The sums in float64, and the allowed error of each."""
         found: dict = {"sums": [], "allowed": []}
         for given in self.inputs:
             high = self._results(given, torch.float64)
             found["sums"].append([digest(y, secret) for y in high])
             low = self._results(given, self.dtype) if not self.off else []
-            # The signs are random, so errors of single elements add up as a random walk does.
+            # The signs are random, so the errors of elements add up as in a random walk.
             self.off = self.off or [
                 WRONG * 8 * max(judged("", a, b, a, b).allowed, TINY) * max(a.numel(), 1) ** 0.5
                 for a, b in zip(low, high, strict=True)

@@ -1,9 +1,8 @@
 """`judge`: one submission, from its source to a verdict.
 
-The order is: the source (gate), the build, the library (gate), the answers (right), the checker
-and the audit (safe), the time (fast). The first stage that finds something ends it. All that is
-drawn comes from the seed, and the truth is computed on this side of the sandbox when the answer is
-there.
+The order is: the source (gate), the build, the library (gate), the answers (right), the checker and
+the audit (safe), the time (fast). The first stage with a finding ends it. All random numbers come
+from the seed, and the truth is computed outside the sandbox, after the answer has arrived.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from lab.judge.task import Task
 
 ENTRY = "launch"
 CASES = 24
-MORE = 80, 200  # between these so many small calls follow the cases
-SECONDS = 20.0  # of one call; of a build and of a check BUILDS
+MORE = 80, 200  # range for the number of extra small calls after the cases
+SECONDS = 20.0  # limit for one call; builds and checks have BUILDS
 BUILDS = 180.0
 MEMORY = 4 << 30  # bytes
-HOSTS = 2  # times less than its tensors no kernel of a task fetches
-CUDA = 4 << 30  # that CUDA holds itself, besides
-_GPU = threading.Lock()  # times are taken one after another
+HOSTS = 2  # every task's kernels fetch at least 1/HOSTS of the bytes of its tensors
+CUDA = 4 << 30  # additional bytes that CUDA itself holds
+_GPU = threading.Lock()  # one timing at a time
 ACCEPTED, REJECTED = "accepted", "rejected"
 TYPES = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
 TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
@@ -49,15 +48,15 @@ TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"}
 
 @dataclass
 class Verdict:
-    """What the judge says of a submission.
+    """The judge's result for a submission.
 
-    verdict: "accepted" or "rejected"; the command says "failed" where the judge itself did. stage:
-    the last that it came to: gate, build, right, safe, fast or done. findings: each with its stage,
-    kind, line (0 for none) and message. notes: the same of what is worth knowing. cases: calls that
-    were right. error: the largest, in halves of what is allowed. traffic: bytes that a call
-    fetches, and the floor: each byte of inputs and outputs once. time: of one call in seconds, with
-    its "clock", the reference's and the floor's; where there is no GPU the clock is "predicted",
-    with an interval.
+    verdict: "accepted" or "rejected"; the command says "failed" if the judge itself did. stage: the
+    last one reached: gate, build, right, safe, fast or done. findings: each with its stage, kind,
+    line (0 for none) and message. notes: remarks in the same form. cases: the number of right
+    calls. error: the largest, in halves of the allowed error. traffic: the bytes that a call
+    fetches, and the floor: each byte of inputs and outputs once. time: seconds of one call, with
+    its "clock", the reference's and the floor's; without a GPU the clock is "predicted", with an
+    interval.
     """
 
     task: str
@@ -106,12 +105,12 @@ def judge(
     memory: int = MEMORY,
     gated: bool = True,
 ) -> Verdict:
-    """Judge a file of CUDA C++ by a task.
+    """Judge a CUDA C++ file by a task.
 
-    task: the name of an op of reference.py, or a file with one @op. seed: of all that is drawn; by
-    default a fresh one, for whoever knows it knows the answers. cases: calls. seconds: that one
-    call may take. memory: bytes that the submission's process may hold. gated: False leaves out
-    what the gate says of source and library.
+    task: the name of an op of reference.py, or a file with one @op. seed: for all random numbers;
+    by default a fresh one, because whoever knows it knows the answers. cases: the number of calls.
+    seconds: limit for one call. memory: limit in bytes for the submission's process. gated: False
+    skips the gate's findings on source and library.
 
     Raises ValueError if there is no such task or no case, OSError if there is no such file.
     """
@@ -119,7 +118,7 @@ def judge(
         raise ValueError(f"cases: {cases}; wanted is one at least")
     task = task if isinstance(task, Task) else Task.of(task)
     path = Path(submission)
-    text = path.read_text(errors="replace")  # once: what is looked at is what is compiled
+    text = path.read_text(errors="replace")  # once: the examined text is the compiled one
     box = Sandbox.here()
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     told = Verdict(task.op.name, path.name, seed)
@@ -141,7 +140,7 @@ def judge(
 
 
 def build(submission: str | Path) -> dict:
-    """Compile a file in the sandbox: its exports, or the compiler's first error with its line."""
+    """Compile a file in the sandbox: its exports, or the first compiler error with its line."""
     told = Verdict("", Path(submission).name, 0, stage="build")
     with tempfile.TemporaryDirectory(prefix="judge-") as name:
         work = _Work(None, Path(name), Sandbox.here(), told, SECONDS, MEMORY, True)
@@ -175,9 +174,9 @@ class _Work:
     seconds: float
     memory: int
     gated: bool
-    is_op: bool = False  # the submission is an op of PyTorch's, not a function
-    path: str = ""  # the task's name, or its file within the sandbox
-    timing: dict = field(default_factory=dict)  # more options of lab.judge.speed.measured
+    is_op: bool = False  # a PyTorch op instead of a function
+    path: str = ""  # the task's name, or its file in the sandbox
+    timing: dict = field(default_factory=dict)  # further options for lab.judge.speed.measured
 
     def judge(self, source: Path, seed: int, cases: int) -> None:
         self.told.stage = "build"
@@ -211,7 +210,7 @@ class _Work:
             self.path = str(shutil.copy(self.task.path, self.folder / "task.py"))
 
     def _dtype(self, source: Path) -> torch.dtype:
-        """Of the first floating-point pointer of the signature."""
+        """The type of the signature's first floating-point pointer."""
         text = jitload.blank(source.read_text())
         at = text.find(f" {ENTRY}(")
         head = text[at : text.find(")", at)]
@@ -228,11 +227,11 @@ class _Work:
         line = [sys.executable, "-m", f"lab.judge.{module}", *words]
         more = {"JITLOAD_CACHE": cache, "JITLOAD_TARGET": target}
         if module == "runner":
-            more["MALLOC_PERTURB_"] = "165"  # freed memory keeps nothing for the next call
+            more["MALLOC_PERTURB_"] = "165"  # overwrite freed memory: no call finds old data
         return self.box.start(line, self.folder, known, **more)
 
     def _json(self, words: list[str], seconds: float) -> dict:
-        """What a process prints.
+        """The JSON that a process prints.
 
         Raises Limit or _Rejected where it prints nothing.
         """
@@ -249,7 +248,7 @@ class _Work:
 
     def _errors(self) -> str:
         lines = (self.folder / "errors").read_text(errors="replace").strip().splitlines()
-        # A submission can print such a line, too.
+        # The submission can also print such a line.
         if lines and lines[-1].startswith(SAY) and not self.box.works():
             raise RuntimeError(f"the sandbox did not start: {lines[-1]}")
         return lines[-1][:300] if lines else ""
@@ -262,13 +261,13 @@ class _Work:
             pipe = Pipe(process, self.memory)
             if pipe.line(time.monotonic() + BUILDS) != b"{}":
                 raise _Rejected([_finding("right", "crash", self._errors() or "it does not load")])
-            # First the call that is predicted, which is its process's first, too: one that counts
-            # its calls cannot tell the two apart.
+            # Start with the call that is predicted, where it is also the first one of its process:
+            # a submission that counts its calls cannot tell the two processes apart.
             self._answer(pipe, self._large(), dtype, seed, offset=False)
             for number, (sizes, value_seed) in enumerate(self.task.cases(seed, cases)):
                 self._answer(pipe, sizes, dtype, value_seed, offset=number % 3 == 2)
                 self.told.cases += 1
-            # And so many more that it cannot wait for their end.
+            # A random number of further calls: the submission cannot wait for the last one.
             dice = random.Random(f"{self.task.op.name} {seed} more")
             small = {n: v for n, v in self.task.known({}).items() if n in self.task.letters}
             for number in range(dice.randrange(*MORE)):
@@ -330,15 +329,15 @@ class _Work:
                 self.told.error = max(self.told.error, round(it.off / it.allowed, 6))
 
     def _numbers(self, sizes: dict[str, int]) -> list[int]:
-        """What follows the tensors in a call: an op knows the sizes from its tensors."""
+        """The sizes that follow the tensors in a call: none for an op, which knows them."""
         return [] if self.is_op else self.task.sizes_of(sizes)
 
     def _large(self) -> dict[str, int]:
-        """Sizes of the call that is predicted."""
+        """Sizes for the predicted call."""
         sizes = speed.sizes_for(self.task, speed.PREDICTED)
         return {n: v for n, v in sizes.items() if n in self.task.letters}
 
-    # ---- safe, and what it moves
+    # ---- safe, and the traffic
 
     def _safe(self, source: Path, dtype: torch.dtype, seed: int) -> None:
         calls = []
@@ -375,7 +374,7 @@ class _Work:
             self.told.time = {"clock": "predicted", **it, "sizes": large, "floor": least}
 
     def _by_kernels(self) -> None:
-        """Kernels touch most of what a call reads and writes: else the host has done the work."""
+        """Kernels must touch most of what a call reads and writes; else the host did the work."""
         for it in self.told.traffic:
             if it["fetched"] < it["floor"] / HOSTS:
                 message = (
@@ -412,8 +411,8 @@ class _Work:
 
 
 def _caches() -> list[str]:
-    """Folders with builds of the simulator and its checker, which the sandbox may read: what is not
-    there, each submission would compile anew, in its own time."""
+    """Folders with builds of the simulator and its checker that the sandbox may read: otherwise
+    each submission would compile them again, in its own time."""
     own = jitload.ensure(
         jitload.KERNELS / "square.cu", jitload.KERNELS / "square.cpp", target="cpu"
     )

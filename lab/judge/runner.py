@@ -1,7 +1,7 @@
-"""The side that runs a submission: it is given inputs, and gives back what the submission wrote.
+"""The process that runs a submission: it receives inputs and returns what the submission wrote.
 
-It knows neither the reference, nor the seed, nor how many calls will come. Whatever the submission
-does to this process, an answer counts only if it is right.
+It knows neither the reference, nor the seed, nor the number of calls. Whatever the submission does
+to this process, an answer counts only if it is right.
 
     request:  a line of JSON {"inputs": [[type, shape, offset], ...], "outputs": ..., "sizes": ...}
               and the bytes of the inputs
@@ -20,13 +20,13 @@ from torch import Tensor
 
 import jitload
 
-POISON = 0xA5  # what each byte of an output holds before
+POISON = 0xA5  # initial value of each output byte
 
 
 def tensor(told: list, kept: dict, role: str) -> Tensor:
-    """Memory of a type and a shape, so many elements past a boundary of 16 bytes.
+    """Memory for a type and a shape, at an offset in elements from a 16-byte boundary.
 
-    The same for the same place each time: a submission that remembers addresses is found out.
+    Each place gets the same memory every time: this exposes results cached by address.
     """
     dtype, shape, offset = told
     key = role, dtype, tuple(shape), offset

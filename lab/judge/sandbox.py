@@ -1,8 +1,7 @@
-"""A process that has neither network nor other files than its own, with limits.
+"""A process with no network and no files but its own, with limits.
 
-bubblewrap gives it namespaces of its own, or util-linux' unshare where that is not installed. Where
-neither may make any, limits of time, memory and size of files are all there is, and
-`Sandbox.missing` says so.
+bubblewrap creates its namespaces, or util-linux' unshare if that is not installed. If neither is
+allowed to, there are only limits on time, memory and file size, and `Sandbox.missing` says so.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ SYSTEM = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
-FILE = 256 << 20  # bytes of one file
-# Of the environment: where compilers and the GPU's libraries are.
+FILE = 256 << 20  # bytes in one file
+# Environment variables that locate compilers and GPU libraries.
 KEPT = ("PATH", "LANG", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH", "TORCH_CUDA_ARCH_LIST")
 KEPT += ("CUDA_VISIBLE_DEVICES",)
 
 
-# Run by a shell in namespaces of its own: ROOT FOLDER FOLDER-TO-READ... -- WORDS. The new root has
-# what is bound into it, and who runs there has no capability to leave it.
+# Run by a shell in new namespaces: ROOT FOLDER FOLDER-TO-READ... -- WORDS. The new root contains
+# only what is bound into it, and its processes have no capability to leave it.
 _NEW_ROOT = """
 set -e
 root=$1 own=$2
@@ -65,11 +64,11 @@ chroot "$root" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \\
     sh -c 'cd "$0" && exec "$@"' "$own" "$@"
 """
 _TOOLS = ("unshare", "mount", "chroot", "setpriv")
-SAY = tuple(f"{tool}: " for tool in ("bwrap", *_TOOLS))  # how they say that they cannot start
+SAY = tuple(f"{tool}: " for tool in ("bwrap", *_TOOLS))  # how their error messages begin
 
 
 class Limit(Exception):
-    """The process went beyond a limit."""
+    """The process exceeded a limit."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Sandbox:
         return cls("limits", [f"{it}: {why}" for it in lacks])
 
     def works(self) -> bool:
-        """Whether a process starts in it."""
+        """Whether a process can start in it."""
         with tempfile.TemporaryDirectory(prefix="sandbox-") as name:
             trial = self.command(["true"], Path(name))
             try:
@@ -104,9 +103,9 @@ class Sandbox:
                 return False
 
     def command(self, words: list[str], folder: Path, reads: Iterable[Path] = ()) -> list[str]:
-        """A command line that runs words confined to a folder of its own.
+        """A command line that runs `words` confined to its own folder.
 
-        reads: more folders that it may read.
+        reads: further folders that it may read.
         """
         if self.kind == "limits":
             return words
@@ -134,9 +133,9 @@ class Sandbox:
     def start(
         self, words: list[str], folder: Path, reads: Iterable[Path] = (), **environment: str
     ) -> subprocess.Popen:
-        """Start words, with pipes to its input and output; its errors go to FOLDER/errors.
+        """Start `words` with pipes to its input and output; its errors go to FOLDER/errors.
 
-        Raises RuntimeError where the sandbox's own program cannot be started.
+        Raises RuntimeError if the sandbox program itself cannot start.
         """
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         kept |= {"PYTHONPATH": os.pathsep.join(_paths()), "HOME": str(folder)}
@@ -159,7 +158,7 @@ class Sandbox:
 
 
 def _compilers() -> list[Path]:
-    """Where compilers are installed that are not the system's, as /opt/gcc of /opt/gcc/bin/g++."""
+    """Folders of compilers outside the system's, such as /opt/gcc for /opt/gcc/bin/g++."""
     names = (os.environ.get("CXX", "g++").split()[0], "g++", "gcc", "nvcc", "ninja", "ld")
     found = [Path(it) for it in map(shutil.which, names) if it]
     folders = {it.parent for path in found for it in (path, path.resolve())}
@@ -169,7 +168,7 @@ def _compilers() -> list[Path]:
 
 
 def _paths() -> list[str]:
-    """Where Python looks for modules, as seen from any folder."""
+    """Python's module search path, with absolute paths."""
     return [str(Path(it).absolute()) for it in sys.path if it]
 
 
@@ -180,7 +179,7 @@ def _limited() -> None:
 
 
 def _family(process: int) -> Iterator[Path]:
-    """What /proc tells of a process and of its children, and of theirs."""
+    """The /proc folders of a process and all its descendants."""
     waiting = [process]
     while waiting:
         own = Path(f"/proc/{waiting.pop()}")
@@ -191,7 +190,7 @@ def _family(process: int) -> Iterator[Path]:
 
 
 def memory_of(process: int) -> int:
-    """Bytes that a process and its children hold."""
+    """Bytes that a process and its descendants hold."""
     held, page = 0, os.sysconf("SC_PAGE_SIZE")
     for own in _family(process):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -200,7 +199,7 @@ def memory_of(process: int) -> int:
 
 
 def threads_of(process: int) -> int:
-    """How many threads it and its children have."""
+    """The number of threads of a process and its descendants."""
     count = 0
     for own in _family(process):
         with contextlib.suppress(OSError):
@@ -209,7 +208,7 @@ def threads_of(process: int) -> int:
 
 
 def end(process: subprocess.Popen) -> None:
-    """End it with all that it started."""
+    """End the process and everything that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

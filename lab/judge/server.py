@@ -1,4 +1,4 @@
-"""The same for agents: an MCP server on standard input and output, `python -m lab mcp`.
+"""The judge for agents: an MCP server on standard input and output, `python -m lab mcp`.
 
 Its tools return the JSON that the commands print. It needs the package mcp, 2 or later:
 `pip install "kernel-playground[mcp]"`.
@@ -73,7 +73,7 @@ def _with_file(source: str, of: Any) -> dict[str, Any]:
 
 
 def _telling(tool: Callable, told_error: type[Exception]) -> Callable:
-    """The tool, with errors whose text reaches the client: the SDK keeps all others' to itself."""
+    """The tool with errors whose text reaches the client: the SDK hides that of others."""
 
     @functools.wraps(tool)
     def telling(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ def _telling(tool: Callable, told_error: type[Exception]) -> Callable:
 
 
 def main(words: list[str]) -> int:
-    """Serve until the client goes; returns the exit status."""
+    """Serve until the client disconnects; return the exit status."""
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError

@@ -1,8 +1,8 @@
-"""How fast a submission is: beside the reference on a GPU, with times from outside its process.
+"""Times a submission beside the reference on a GPU, with a clock outside its process.
 
-Rounds of three processes take turns (lab.judge.rounds): the submission's, the reference's and one
-that calls nothing, whose time is taken off the other two. The clock is this process's. Where there
-is no GPU, the time is that which lab.predict says, and is named so.
+Rounds of three processes take turns (lab.judge.rounds): the submission's, the reference's, and one
+that calls nothing, whose time is subtracted from both. The clock is in this process. Without a GPU
+the time is lab.predict's, and is labelled as predicted.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lab.judge.sandbox import threads_of
 from lab.judge.task import Task
 
 ROUNDS = 15
-SETS = 16  # calls of a round, each with tensors of its own: the first waits for the host
-ELEMENTS = 1 << 25  # of a call's inputs on a GPU
-PREDICTED = 1 << 20  # the same for a prediction
+SETS = 16  # calls in a round, each with its own tensors; the first waits for the host
+ELEMENTS = 1 << 25  # in the inputs of a call on a GPU
+PREDICTED = 1 << 20  # the same for a predicted call
 COLS = 4096
-FASTER = 1.2  # than a measured copy nothing is, nor than the measured rate of tensor cores
+FASTER = 1.2  # limit on speed relative to a measured copy and to measured tensor cores
 ROLES = ("submission", "reference", "nothing")
 
 
@@ -40,7 +40,7 @@ class Rejected(Exception):
 
 
 def sizes_for(task: Task, elements: int) -> dict[str, int]:
-    """Sizes of a call with about so many elements."""
+    """Sizes for a call with about that many elements."""
     sizes = {"cols": 64 if task.op.sizes else COLS} if "cols" in task.letters else {}
     if "rows" not in task.letters:
         return sizes
@@ -52,14 +52,14 @@ def sizes_for(task: Task, elements: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Floor:
-    """What a call cannot do without: bytes, and operations of products."""
+    """The minimum work of a call: bytes, and operations of matrix products."""
 
     bytes: int
     operations: int
 
     @classmethod
     def of(cls, task: Task, sizes: dict[str, int], dtype: torch.dtype) -> Floor:
-        """Counted on tensors without memory."""
+        """Count the floor on meta tensors."""
         small = task.draw(dict.fromkeys(sizes, 1), dtype, 0)
         known = task.known(sizes)
         given = {
@@ -73,7 +73,7 @@ class Floor:
         return cls(moved, counted.get_total_flops())
 
     def seconds(self, gpu: gpus.Gpu | None, copy_gb_per_s: float, dtype: torch.dtype) -> float:
-        """At the rate of a copy, and of the tensor cores where they are known."""
+        """The time at a copy's rate, and at the tensor cores' rate if known."""
         least = self.bytes / (1e9 * copy_gb_per_s)
         if gpu and dtype != torch.float64:
             rate = max(gpu.tensor_tflops, gpu.warpgroup_tflops)
@@ -83,7 +83,7 @@ class Floor:
 
 
 def known_gpu(name: str) -> gpus.Gpu | None:
-    """The constants of the GPU with this name, if they were ever measured."""
+    """The constants of the GPU with this name, if they have been measured."""
     for it in gpus.names():
         if it.replace("_", " ").lower() in name.lower():
             return gpus.load(it)
@@ -103,12 +103,12 @@ def measured(
     rounds: int = ROUNDS,
     copy_gb_per_s: float | None = None,
 ) -> dict:
-    """Times of a submission and of the reference, in seconds a call.
+    """Seconds per call of a submission and of the reference.
 
-    start: a process for a role, told what lab.judge.rounds is asked. seconds, builds: that a round,
-    and a start, may take. copy_gb_per_s: of a copy there; measured where it is None.
+    start: starts the process for a role, given the request for lab.judge.rounds. seconds, builds:
+    limits for a round and for a start. copy_gb_per_s: rate of a copy on that GPU; measured if None.
 
-    Raises Rejected where a round is wrong, and where the time is less than the floor's.
+    Raises Rejected if a round is wrong, or if the time is below the floor's.
     """
     sizes = sizes_for(task, elements)
     asked = {"sizes": sizes, "dtype": str(dtype).removeprefix("torch."), "sets": SETS}
@@ -169,14 +169,14 @@ def measured(
 
 
 def _of_one(taken: list[float], nothing: list[float]) -> float:
-    """Seconds of one call: of a round, without what a round costs besides."""
+    """Seconds of one call: those of a round minus its overhead, over the number of calls."""
     return (statistics.median(taken) - statistics.median(nothing)) / SETS
 
 
 def _worked_later(sums: list[float], nothing: list[float]) -> float:
-    """Seconds a call by which its sums took longer than those of a process that worked before.
+    """Extra seconds per call that its "sums" took, compared with the process that calls nothing.
 
-    0 unless that is more than the latter differ among themselves.
+    0 unless the difference exceeds the spread of the latter.
     """
     lower, _, upper = statistics.quantiles(nothing, n=4)
     more = statistics.median(sums) - statistics.median(nothing)
@@ -184,7 +184,7 @@ def _worked_later(sums: list[float], nothing: list[float]) -> float:
 
 
 def told(time: dict | None) -> str:
-    """In a few words."""
+    """The time as a short text."""
     if time is None:
         return "time neither measured nor predicted"
     us = {n: f"{1e6 * v:.3g}" for n, v in time.items() if isinstance(v, float)}
@@ -215,13 +215,13 @@ def _answer(role: str, line: bytes) -> dict:
 
 
 def _no_more_threads(pipe: Pipe, before: int) -> None:
-    """A thread of the submission's own could work before it is called, or after it has returned."""
+    """Reject new threads: they could work before a call, or after it has returned."""
     if (now := threads_of(pipe.process.pid)) > before:
         raise Rejected("threads", f"its process has {now} threads; before its first call {before}")
 
 
 def _compare(found: object, truth: dict, number: int) -> None:
-    """found: from the submission's process, so it may be anything."""
+    """found: untrusted, because it comes from the submission's process."""
     for i, (wanted, allowed) in enumerate(zip(truth["sums"], truth["allowed"], strict=True)):
         for j, (value, off) in enumerate(zip(wanted, allowed, strict=True)):
             try:

@@ -1,4 +1,4 @@
-"""What a submission has to compute: a function of PyTorch's ops, with its shapes in letters.
+"""The task of a submission: a function of PyTorch ops, with its shapes in letters.
 
 The ops of reference.py are tasks. Another one is a file that uses the same decorator:
 
@@ -14,11 +14,11 @@ A submission is CUDA C++ that defines, for the first options of the task,
     extern "C" cudaError_t launch(const float* x, const float* weight, float* y,
                                   int64_t rows, int64_t cols, cudaStream_t stream)
 
-that is: a pointer for each input, in order, one for each output, a size for each letter, and the
-stream. The element type of the first pointer decides in which type the task is judged.
+That is a pointer for each input, in order, one for each output, a size for each letter, and the
+stream. The element type of the first pointer is the type in which the task is judged.
 
-Or it defines an op of PyTorch's that writes to its last arguments; it is judged in float32. It may
-take torch::stable::Tensor, under STABLE_TORCH_LIBRARY, or at::Tensor:
+Or it defines a PyTorch op that writes to its last arguments; this is judged in float32. It may take
+torch::stable::Tensor, with STABLE_TORCH_LIBRARY, or at::Tensor:
 
     TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         m.def("launch(Tensor x, Tensor weight, Tensor(a!) y) -> ()");
@@ -44,14 +44,14 @@ LARGEST = 1 << 16  # elements of a case on the simulator
 
 @dataclass(frozen=True)
 class Task:
-    """A reference and how its inputs are drawn. path: of its file; None in reference.py."""
+    """A reference and how to draw its inputs. path: its file; None for an op of reference.py."""
 
     op: reference.Op
     path: Path | None = None
 
     @classmethod
     def of(cls, name: str) -> Task:
-        """By the name of an op of reference.py, or the path of a file with one @op.
+        """The task for the name of an op of reference.py, or for the path of a file with one @op.
 
         Raises ValueError if there is no such task.
         """
@@ -93,7 +93,7 @@ class Task:
 
     @property
     def letters(self) -> list[str]:
-        """In the order of the signature: rows, cols, then the op's own."""
+        """The letters in the order of the signature: rows, cols, then the op's own."""
         used = {
             letter.lstrip("0123456789")
             for name, shape in self.op.shapes.items()
@@ -103,7 +103,7 @@ class Task:
         return [it for it in ("rows", "cols", *self.op.sizes) if it in used]
 
     def signature(self, type_: str = "float") -> str:
-        """What a submission defines, as C++."""
+        """The function that a submission defines, in C++."""
         outputs = len(self.results(self.draw({}, torch.float32, 0)))
         words = [
             f"const {'int64_t' if name in self.op.limits else type_}* {name}"
@@ -115,7 +115,7 @@ class Task:
         return f'extern "C" cudaError_t launch({", ".join(words)}, cudaStream_t stream)'
 
     def schema(self) -> str:
-        """What a submission defines as an op, as PyTorch writes it."""
+        """The schema of an op that a submission defines, in PyTorch's notation."""
         count = len(self.results(self.draw({}, torch.float32, 0)))
         words = [f"Tensor {name}" for name in self.op.shapes if name not in self.options]
         words += [f"Tensor({chr(97 + i)}!) y{i if count > 1 else ''}" for i in range(count)]
@@ -130,11 +130,11 @@ class Task:
         return self.op.inputs(rows, cols, dtype, **given, **known)
 
     def known(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Of every letter."""
+        """The size of every letter."""
         return {"rows": 5, "cols": 40} | self.op.sizes | sizes
 
     def shape(self, name: str, sizes: dict[str, int]) -> list[int]:
-        """Of an input, for sizes of every letter."""
+        """The shape of an input, given the size of every letter."""
         return [reference.size_of(it, sizes) for it in self.op.shapes[name].split()]
 
     def sizes_of(self, sizes: dict[str, int]) -> list[int]:
@@ -146,7 +146,7 @@ class Task:
         return list(found) if isinstance(found, tuple | list) else [found]
 
     def cases(self, seed: int, count: int) -> list[tuple[dict[str, int], int]]:
-        """Sizes and the seed of the values: fuzzed, each shape twice in a row with other values."""
+        """Sizes, and a seed for the values: each random shape twice in a row, with other values."""
         dice = random.Random(f"{self.op.name} {seed}")
         found: list[tuple[dict[str, int], int]] = []
         fixed = [{"rows": 1, "cols": 1}, {"rows": 3, "cols": 1025}, {"rows": 70, "cols": 33}]
@@ -158,7 +158,7 @@ class Task:
         return found
 
     def _sizes(self, dice: random.Random) -> dict[str, int]:
-        """Of every letter: awkward ones, and as often any, which are on no list."""
+        """A size for every letter: awkward ones, and as often arbitrary ones."""
         pools = {"cols": cases.SIZES + cases.LARGE_SIZES}
         found = {}
         for letter in self.letters:
