@@ -209,8 +209,8 @@ class Attempt:
         return self.tensor(torch.full(shape, torch.nan, dtype=dtype), shift)
 
     def large(self, *shape: int) -> Tensor:
-        """Random numbers for `Speed`. Without a GPU a quarter of the rows: predictions need no more,
-        and the tensor takes memory.
+        """Random numbers for `Speed`. Without a GPU a quarter of the rows: a prediction needs no
+        more, and the tensor takes memory.
         """
         rows = shape[0] if self.device.type == "cuda" else shape[0] // 4
         return torch.randn(rows, *shape[1:], device=self.device)
