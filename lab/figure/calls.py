@@ -63,43 +63,43 @@ def compare_calls(
         lab.compare_calls({"mine": f, "torch": torch.sigmoid}, inputs=x)
         table, figure = lab.compare_calls({"mine": f, "torch": g}, inputs=[x, weight], truth=h)
 
-    calls     functions by the names that they have in table and figure. Each is called with the
-              inputs, and returns a tensor or a tuple of them.
-    inputs    a tensor; or a list of what is passed in order; or a dict of what is passed by name.
-              What a call writes to them is undone before the next call.
-    truth     what the results are held against: a function, which is called with the inputs in
-              float64; the name of one of the calls, for the same; or the true tensors, in float64.
-              By default it is the call named "torch" ("pytorch", "eager", "reference").
-    outputs   for calls that return None: which of the inputs they write their results to, by
-              position or name, as in outputs=1.
-    backward  the backward pass as well, alone: the gradients of all inputs that require one, from
-              one random gradient of the results, which is the same for all.
-    bytes     that a call has to move at least, forward. By default each tensor of the inputs is
-              read once (but for `outputs`) and each result written once. Backward, the inputs and
-              the arriving gradients are read, and the gradients written.
-    seed      of the random gradient
+    calls     functions by the names that table and figure show. Each is called with the inputs, and
+              returns a tensor or a tuple of tensors.
+    inputs    a tensor; or a list of positional arguments; or a dict of keyword arguments. Writes to
+              them are undone before the next call.
+    truth     what the results are compared with: a function, called with the inputs in float64; or
+              the name of one of the calls, used likewise; or the true tensors, in float64. By
+              default the call named "torch" ("pytorch", "eager", "reference").
+    outputs   for calls that return None: the inputs to which they write their results, by position
+              or name, as in outputs=1.
+    backward  also measure the backward pass, alone: the gradients of all inputs that require one,
+              from one random gradient of the results, the same for all calls.
+    bytes     the minimum that a call must move, forward. By default each input tensor is read once
+              (except `outputs`) and each result written once. Backward, the inputs and the arriving
+              gradients are read, and the gradients written.
+    seed      for the random gradient
 
     The table has a row for each direction and call:
 
     call, direction        its name; "forward" or "backward"
     max_ulp, mean_ulp      |result - truth| in units in the last place of the result's type at the
                            truth's value (`lab.ulp`); those of integers are 1
-    max_error, mean_error  the same as it is
+    max_error, mean_error  |result - truth| itself
     time_us, spread_us     median of one call and its interquartile range, microseconds
     clock                  "GPU, cold L2"; without a GPU "CPU simulator" where the call launched
-                           kernels and "CPU" where it did not, as PyTorch's own ops: such times say
+                           kernels, else "CPU", as for PyTorch's own ops: such times say
                            nothing about each other, nor about a GPU's
-    bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for what is not a GPU's time
+    bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for times that are not a GPU's
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN likewise
-    bytes_fetched          of global memory by kernels on the simulator, as `lab.check` counts them
+    bytes_fetched          global bytes of kernels on the simulator, as `lab.check` counts them
     predicted_us, predicted_low_us, predicted_high_us
                            as in `compare`; table and figure show it in place of the simulator's
 
-    Several results are taken together. `attrs` holds the conditions, as `compare`'s does, and the
-    verdict with which the table ends where it is shown: whether each call is right.
+    Several results are judged together. `attrs` holds the conditions, as `compare`'s does, and the
+    verdict shown at the end of the table: whether each call is right.
 
-    Raises TypeError or ValueError that names the argument. What a call raises passes through, with
-    a note that says which call it was.
+    Raises TypeError or ValueError that names the argument. Exceptions of a call propagate, with a
+    note that names the call.
     """
     table = measure_calls(
         calls,
