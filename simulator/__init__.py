@@ -1,11 +1,11 @@
-"""CUDA on the CPU: what it takes to compile a .cu file with a C++ compiler and to run it.
+"""CUDA on the CPU: compiles a .cu file with a C++ compiler, and runs it.
 
 A source goes through `simulator.rewrite` and is compiled with `compile_flags` and the headers in
 INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
 it, with global symbols. So are those of LIBRARIES whose headers a source includes.
-include/simulator/block.h says how a block of CUDA threads runs. With check_flags() a kernel tells
-CHECKER, which is loaded like RUNTIME then, of every access it makes; checker/recorder.h says what
-comes of that. A build for lab.trace tells TRACER besides, of each line that a thread comes to.
+include/simulator/block.h says how a block of CUDA threads runs. A kernel compiled with
+check_flags() reports every access to CHECKER, which is then loaded like RUNTIME; see
+checker/recorder.h. A build for lab.trace also reports each line that a thread reaches to TRACER.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKER = Path(__file__).with_name("checker.cpp")
 GDB_COMMANDS = Path(__file__).with_name("gdb_commands.py")  # for `python -m jitload debug`
 TRACER = Path(__file__).with_name("tracer.cpp")
 _LIBRARIES = Path(__file__).with_name("libraries")
-# What carries out the functions that a header declares, by that header's name in INCLUDE.
+# The source that implements a header's functions, by the header's name in INCLUDE.
 LIBRARIES = {
     "cublas_api.h": _LIBRARIES / "cublas.cpp",
     "curand.h": _LIBRARIES / "curand.cpp",
@@ -47,18 +47,18 @@ LIBRARIES = {
 _IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
-# floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a
-# product fused with a sum rounds as it does on a GPU. The rest is a third of the compiler's time.
+# floating-point traps. Two optimizations of -O2 matter beyond -O1: vectorization, and fused
+# multiply-adds, which round as on a GPU. The others take a third of the compiler's time.
 _GPPS_OPTIMIZATION = [
     "-O1",
     "-fexpensive-optimizations",  # fuses products with sums
     "-ftree-vectorize",
     "-fvect-cost-model=very-cheap",
 ]
-# What is thread_local, as `__shared__` and threadIdx are, is found by a call that changes two
-# registers: kernels that wait for each other take a tenth less. But before version 2.40 of glibc a
-# thread's first such call may lose vector registers. Hence not in RUNTIME, which does it for
-# kernels (executor/worker.h), nor in files that have such variables of their own.
+# gnu2: the call that finds a thread_local variable, such as `__shared__` and threadIdx, clobbers
+# only two registers; kernels that wait for each other take a tenth less. Before glibc 2.40 a
+# thread's first such call may lose vector registers. RUNTIME makes that call for kernels
+# (executor/worker.h), so it is built without, as are files with own thread_local variables.
 _GPPS_THREAD_LOCAL = ["-mtls-dialect=gnu2"] if _IS_X86 and sys.platform == "linux" else []
 _CLANGS_OPTIMIZATION = [
     "-O2",  # its -O1 inlines too little: kernels take up to twice as long
@@ -69,7 +69,7 @@ _CLANGS_OPTIMIZATION = [
 def compile_flags(
     clang: bool, sources: Sequence[Path] = (), has_thread_local: bool = False
 ) -> list[str]:
-    """What kernels are compiled with, by clang or by g++, and nearly what the libraries are.
+    """The flags for kernels, for clang or g++; the libraries have nearly the same.
 
     has_thread_local: whether their files declare something thread_local themselves.
     """
@@ -77,14 +77,14 @@ def compile_flags(
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
         *(["-O2"] if RUNTIME in sources and not clang else []),  # every launch runs it
-        # An interrupted kernel says at which line it stood. The libraries have no lines to show,
-        # and compile in three quarters of the time without.
+        # Line numbers, because an interrupted kernel says at which line it was. The libraries have
+        # no lines to show, and compile in three quarters of the time without them.
         *(["-g1"] if kernels else []),
         "-march=native" if _IS_X86 else "-mcpu=native",
         "-fno-strict-aliasing",
         "-fno-math-errno",
         "-fno-trapping-math",
-        "-fno-finite-loops",  # an empty loop without an end hangs, as a reader has to see
+        "-fno-finite-loops",  # an empty endless loop has to hang, so that a reader sees it
         "-fstack-clash-protection",  # so a frame of any size meets the end of its stack
         "-Wno-unknown-pragmas",
         "-Wformat",
@@ -93,13 +93,13 @@ def compile_flags(
     ]
 
 
-# Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's.
+# Compressed: line numbers would triple a library, which is read whole whenever it is opened.
+# Printing functions check whether the kernel has to stop: executor/stops.h. clock(): clocks.h.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
 ]
-# Of what is no program: what would end the process ends the call alone (executor/process_ends.h).
+# In a library, a function that would end the process ends only the call (executor/process_ends.h).
 LIBRARY_LINK_FLAGS = [
     "-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort,--wrap=pthread_exit",
     "-Wl,--wrap=raise,--wrap=kill,--wrap=killpg,--wrap=pthread_kill",
@@ -107,19 +107,19 @@ LIBRARY_LINK_FLAGS = [
 if sys.platform != "linux":
     LINK_FLAGS = LIBRARY_LINK_FLAGS = []
 
-# A hook before every access, and line numbers. The sanitizer's own runtime is not linked. What the
-# source reads or writes as one vector stays one access (no sra), what it does one by one becomes
-# no vector, what it reads and does not use is still read (no dce, nor dse and sink, which drop it,
-# too), and what it says once is not compiled twice for two ways of getting there (no thread
-# jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
-# call passes by value has no hook. Indices and pointers are compared with the types that the source
-# declares: checker/declared_types.h. Launches have a GPU's sizes: what is counted is a GPU's.
+# A hook before every access, and line numbers. The sanitizer's own runtime is not linked. A vector
+# access stays one access (no sra); scalar accesses are not vectorized; unused reads are kept (no
+# dce, dse or sink); and a statement is not compiled twice for two paths that lead to it (no thread
+# jumps). All calls in a kernel are inlined, also of exported functions (no interposition), because
+# arguments passed by value have no hook. Indices and pointers are compared with the types that the
+# source declares: checker/declared_types.h. Launches have a GPU's sizes, because a GPU's accesses
+# are what is counted.
 _CHECK_FLAGS = [
     "-DSIMULATOR_GPU_SIZES",
     "-D_GLIBCXX_ASSERTIONS",  # an index past the end of the host's std::vector
     "-O1",
     "-g",
-    "-fno-var-tracking",  # where locals lie nobody asks: a fifth of the compiler's time
+    "-fno-var-tracking",  # locals' places are not needed: a fifth of the compiler's time
     "-fno-tree-sra",
     "-fno-tree-dce",
     "-fno-tree-dse",
@@ -139,8 +139,8 @@ CHECK_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]
 
 
 _INSERT_CALLS = Path(__file__).parent / "tracer/insert_calls.sh"
-# A call of the tracer at each line, where every variable lies in memory. What a kernel may not be
-# without (`__forceinline__` is always_inline) is inlined, and nothing else.
+# A call of the tracer at each line, with every variable in memory. Only functions that must be
+# inlined (`__forceinline__` is always_inline) are.
 _TRACE_FLAGS = [
     "-O0",
     "-mno-red-zone" if _IS_X86 else "-fno-omit-frame-pointer",
@@ -148,7 +148,7 @@ _TRACE_FLAGS = [
     "-gno-statement-frontiers",  # templates have none
     "-gdwarf-4",  # in version 5 insert_calls.sh would have to read the abbreviations, too
     *("-wrapper", f"sh,{_INSERT_CALLS}"),
-    f"-DSIMULATOR_TRACE={zlib.crc32(_INSERT_CALLS.read_bytes())}",  # a build is of its script
+    f"-DSIMULATOR_TRACE={zlib.crc32(_INSERT_CALLS.read_bytes())}",  # a new script: a new build
 ]
 _ACCESSES = ["read", "write", "unaligned_read", "unaligned_write"]
 _ACCESSES += ["volatile_read", "volatile_write", "unaligned_volatile_read"]
@@ -162,5 +162,5 @@ TRACE_LINK_FLAGS = [f"-Wl,--wrap=__tsan_{name}" for name in _TRACED]
 
 
 def check_flags(trace: bool = False) -> list[str]:
-    """What kernels are compiled with for lab.check, or for lab.trace."""
+    """The compiler flags of kernels for lab.check, or for lab.trace."""
     return [*_CHECK_FLAGS, *(_TRACE_FLAGS if trace else [])]

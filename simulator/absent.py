@@ -1,6 +1,6 @@
-"""Libraries of NVIDIA's that the simulator does not have, told by what a compiler says of them.
+"""NVIDIA's libraries that the simulator lacks, recognized by the compiler's messages.
 
-Whether a header is asked for, its preprocessor knows alone: many ask only if a macro is defined.
+Only the preprocessor knows whether a header is included: many #includes depend on macros.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _OF_HEADERS = {
 
 
 def missing(message: str) -> str | None:
-    """The header that a compiler has not found, if that is what it says."""
+    """The header that a compiler did not find, if the message says so."""
     found = re.search(r"([\w/.-]+)'?:? (?:No such file|file not found)", message)
     return found[1] if found else None
 
 
 def absent(message: str) -> str | None:
-    """The library whose header a compiler has not found, if that is what it says."""
+    """The library whose header a compiler did not find, if the message says so."""
     found = missing(message) or ""
     return next((name for header, name in _OF_HEADERS.items() if re.fullmatch(header, found)), None)

@@ -38,7 +38,7 @@ class Architecture(NamedTuple):
         return (self.number, self.suffix) == (number, kind)
 
     def lacks(self, mnemonic: str, operands: int) -> str:
-        """Why this architecture has no such instruction; "" if it has it."""
+        """Says why this architecture lacks an instruction; "" if it has it."""
         wanted = _wanted(mnemonic, operands)
         if not wanted or any(map(self._has, wanted.split())):
             return ""
@@ -60,7 +60,7 @@ _TENSOR_MEMORY = "100f 110f"
 _ONE_OF_EACH = "100a 110a"
 _ALL = "100f 110f 120f"
 
-# The first pattern that a mnemonic contains counts.
+# The first pattern that is found in a mnemonic counts.
 _LISTED = [
     (r"^wgmma\.", "90a"),
     (r"^setmaxnreg\.", f"90a {_ALL}"),

@@ -21,7 +21,7 @@ _BINARY = [  # from the loosest to the tightest
     ("*", "/", "%"),
 ]
 _LEVELS = {sign: level for level, signs in enumerate(_BINARY) for sign in signs}
-_DEEPEST = 40  # brackets within each other
+_DEEPEST = 40  # nested brackets
 
 
 class _NoExpression(Exception):
@@ -29,10 +29,10 @@ class _NoExpression(Exception):
 
 
 def value(expression: str) -> int | None:
-    """What an expression of the preprocessor has as its value.
+    """The value of a preprocessor expression.
 
-    None where it depends on a name, which may be a macro, and where it is no integer expression of
-    C. Arithmetic has 64 bits, so that no expression takes long.
+    None if it depends on a name, which may be a macro, or is no integer expression of C. Arithmetic
+    has 64 bits, so that no expression takes long.
     """
     try:
         return _Expression(expression).value()
@@ -59,7 +59,7 @@ class _Expression:
         return found
 
     def _take(self, *signs: str) -> str | None:
-        """The next token, if it is one of these signs."""
+        """Takes the next token, if it is one of these signs."""
         if self._next < len(self._tokens) and self._tokens[self._next] in (
             ("sign", sign) for sign in signs
         ):

@@ -1,4 +1,4 @@
-"""Where CUDA is compiled for the device: in the bodies of `__global__` and `__device__` functions.
+"""Finds device code: the bodies of `__global__` and `__device__` functions.
 
 nvcc compiles a file once for the host, without `__CUDA_ARCH__`, and once for the device, with it.
 The simulator compiles it once, so the macro is defined where device code begins, and no longer
@@ -10,7 +10,7 @@ where it ends:
     #undef __CUDA_ARCH__
     }
 
-That takes knowing the macros of all files that are compiled together: `Load`.
+This needs the macros of all files that are compiled together: `Load`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _EXTERNAL = re.compile(rf"\bextern\b[^;(){{}}]*{_VARIABLE}[^;(){{}}]*?(\w+)\s*(?
 class Choice(NamedTuple):
     """An #if outside of functions that asks for the architecture and defines macros, nothing else.
 
-    The host and the device have macros of their own by it: it is asked again where device code
-    begins, and where that ends.
+    The host and the device get different macros from it, so the #if is repeated where device code
+    begins and where it ends.
 
     start, end: where it stands in its file.
     reach: its names, and the macros that lead to them.
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A macro that says that it has been compiled, which depends on where it stands."""
+        """The macro that records that this #if was compiled; another around it may leave it out."""
         return f"SIMULATOR_CHOICE_{crc32(self.text.encode()):x}"
 
     def forgotten(self) -> str:
@@ -111,15 +111,15 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """What is known of all the files that are compiled together.
+    """What is known about all files that are compiled together.
 
     device: the macros that mark a function as the device's, as `__device__` does.
-    architecture: those that depend on `__CUDA_ARCH__`; empty where no file speaks of it.
-    choices: where macros are defined in one way or another, as it says.
+    architecture: the macros that depend on `__CUDA_ARCH__`; empty if no file mentions it.
+    choices: the #ifs that define macros in one way or another by the architecture.
     several: whether several .cu files are compiled.
     external: the variables of the device that one file declares for another to define.
-    of_device: names that may be those of functions of the device.
-    macros: what puts PTX together.
+    of_device: names that may belong to device functions.
+    macros: the macros that compose PTX.
     by_address: whether kernels are launched by their addresses.
     target: the architecture that the build is for; None is compute capability 9.0 with the
         instructions of all others.
@@ -153,7 +153,7 @@ class Load:
         )
         if not any(ARCHITECTURE in text for text in texts):
             return plain
-        leading: dict[str, set[str]] = {}  # of each word the macros that are replaced by it
+        leading: dict[str, set[str]] = {}  # for each word, the macros whose replacement contains it
         for text in texts:
             if "define" in text:
                 for directive in DIRECTIVE.finditer(text):
@@ -172,7 +172,7 @@ class Load:
         return replace(plain, device=device, architecture=architecture, choices=tuple(choices))
 
     def choices_for(self, words: Iterable[str]) -> list[Choice]:
-        """Those that decide what these words stand for: those that others ask come first."""
+        """The choices that decide what these words stand for; dependencies come first."""
         found: list[int] = []
 
         def find(index: int) -> None:
@@ -189,7 +189,7 @@ class Load:
 
     @cached_property
     def _reached_by(self) -> dict[str, list[int]]:
-        """Of each word the choices that decide what it stands for, by their indices."""
+        """For each word, the indices of the choices that decide what it stands for."""
         found: dict[str, list[int]] = {}
         for index, choice in enumerate(self.choices):
             for word in choice.reach:
@@ -198,7 +198,7 @@ class Load:
 
     @cached_property
     def _asked(self) -> list[list[int]]:
-        """Of each choice the others that define what it asks for, by their indices."""
+        """For each choice, the indices of the others that define what it asks for."""
         defined: dict[str, list[int]] = {}
         for index, choice in enumerate(self.choices):
             for name in choice.names:
@@ -210,10 +210,10 @@ class Load:
 class DeviceCode:
     """The device code of one text in which `__CUDA_ARCH__` is to be known.
 
-    edits: what defines it there: from, to, what to put there.
-    lines: those (from 1) on which it is defined.
-    both: those that the host and the device read.
-    value: what it is.
+    edits: (from, to, replacement) that define the macro there.
+    lines: the lines (from 1) on which it is defined.
+    both: the lines that the host and the device read.
+    value: the macro's value.
     """
 
     def __init__(self, text: str, code: str, load: Load):
@@ -243,12 +243,12 @@ class DeviceCode:
 
     @cached_property
     def _depths(self) -> list[int]:
-        """How many #if are open before each directive, and behind the last one."""
+        """How many #ifs are open before each directive, and after the last one."""
         steps = ({"if": 1, "endif": -1}.get(each.word, 0) for each in self._directives)
         return list(accumulate(steps, initial=0))
 
     def in_condition(self, position: int) -> bool:
-        """Whether it depends on an #if."""
+        """Whether a position is within an #if."""
         return self._depths[bisect_left(self._starts, position)] > 0
 
     @cached_property
@@ -281,14 +281,14 @@ class DeviceCode:
                 self._in_macro(directive)
 
     def _define(self, start: int, end: int) -> None:
-        """Define it from the line that begins at `start` to the one that ends at `end`."""
+        """Define the macro from the line that begins at `start` to the one that ends at `end`."""
         begins, ends = self._switches(self._code[start:end])
         self.edits.append((start, start, f"{begins}\n#line {self.line(start)}\n"))
         self.edits.append(self._directives_behind(end, ends))
         self.lines |= self._lines(start, end)
 
     def _switches(self, code: str) -> tuple[str, str]:
-        """The directives before and behind a code of the device."""
+        """The directives before and after a piece of device code."""
         words = _WORD.findall(code)
         choices = self._load.choices_for(words)
         again = [*(c.forgotten() for c in choices), *(c.again() for c in choices)]
@@ -315,7 +315,7 @@ class DeviceCode:
         return set(range(self.line(start), self.line(end) + 1))
 
     def _in_macro(self, directive: Directive) -> None:
-        """A function that a macro writes: no directive may stand in it, so the value does."""
+        """In a function that a macro defines, where no directive may be: write the value itself."""
         words = set(_WORD.findall(self._code[directive.start : directive.end]))
         name = _DEFINE.match(self._text, directive.start)
         if not (name and words & self._load.device and ARCHITECTURE in words):
@@ -366,9 +366,9 @@ class DeviceCode:
                     return opened, position
 
     def _groups(self, bodies: list[tuple[int, list[int], int]]) -> Iterator[tuple[int, int]]:
-        """Each #if to its #endif that asks for the architecture and holds device functions alone.
+        """Each #if (to its #endif) that asks for the architecture and holds only device functions.
 
-        The host's compilation sees nothing of those, so nvcc takes the branch for the device.
+        The host's compilation has no use for them, so the branch of the device is taken.
         """
         waiting: list[tuple[int, bool]] = []
         functions = Functions(self.plain, self._directives)
@@ -401,10 +401,10 @@ class DeviceCode:
 
 
 def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tuple[int, int, str]]:
-    """Edits: the variables of the device are each .cu file's own where a load has several.
+    """Edits that give each .cu file its own device variables, if a load has several files.
 
-    nvcc gives each file a copy of a header's, too. Here the templates that use them are the same
-    for all files, and so are they.
+    nvcc also gives each file its own copy of a header's variables. Here all files share them,
+    because they share the templates that use them.
     """
     if not load.several or not re.search(_VARIABLE, code):
         return
@@ -442,7 +442,7 @@ def _ends_in_name(plain: str, position: int) -> bool:
 
 
 def body_of(plain: str, position: int) -> int | None:
-    """The brace that opens the body of the function which is declared from there on; None where it
+    """The brace that opens the body of the function declared at `position`; None where it
     is only declared, or is no function."""
     parameters = initializers = False
     while step := _STEP.search(plain, position):

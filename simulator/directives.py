@@ -1,4 +1,4 @@
-"""What the preprocessor's directives say of a C++ text: what it drops.
+"""Preprocessor directives of a C++ text, and the lines that they drop.
 
 `code` is always a `text` whose comments and strings are blank (`simulator.scan.blank`).
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from simulator import conditions
 
 ARCHITECTURE = "__CUDA_ARCH__"
-VALUE = "900"  # of compute capability 9.0, where a build is for no other
+VALUE = "900"  # compute capability 9.0, unless a build is for another
 
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
 
@@ -30,15 +30,15 @@ _PRAGMA_IN_MACRO = re.compile(
 
 
 def without_pragmas_in_macros(text: str) -> str:
-    """`#define UNROLL #pragma unroll`, which nvcc takes, as `#define UNROLL`: as long as it was.
+    """`#define UNROLL #pragma unroll`, which nvcc takes, as `#define UNROLL` of the same length.
 
-    To a C++ compiler no directive comes out of a macro, and this pragma says nothing to it.
+    In C++ a macro cannot produce a directive, and a C++ compiler has no use for this pragma.
     """
     return _PRAGMA_IN_MACRO.sub(lambda m: m["macro"] + " " * len(m["pragma"]), text)
 
 
 def without(directives: list[Directive], code: str) -> str:
-    """`code` with spaces for directives, so that what stands in a #define opens no function."""
+    """`code` with spaces for directives, so that a brace in a #define opens no function."""
     parts, end = [], 0
     for directive in directives:
         parts += code[end : directive.start], spaces(code[directive.start : directive.end])
@@ -59,21 +59,18 @@ def directives_of(text: str, code: str) -> Iterator[Directive]:
         yield Directive(match.start(), match.end(), re.sub(r"^ifn?def$", "if", word))
 
 
-# What is known of macros when the simulator's compiler reads a source: a value, or that one is
-# not defined.
+# Macros known when the simulator's compiler reads a source: a value, or that one is not defined.
 _ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
 
 
 def dropped_lines(code: str, device_lines: set[int], architecture: str = VALUE) -> set[int]:
-    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU.
+    """Lines (from 1) in branches of `#if` that the macros above exclude on a CPU.
 
     architecture: what `__CUDA_ARCH__` is on the lines of the device.
     """
     on_the_device = {**_ON_THE_HOST, ARCHITECTURE: architecture}
     dropped: set[int] = set()
-    branches: list[
-        list[bool | None]
-    ] = []  # of each open #if: the verdicts so far; None: it depends on other things
+    branches: list[list[bool | None]] = []  # for each open #if: the verdicts so far; None: unknown
     for number, line in enumerate(code.split("\n"), 1):
         directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
         if directive is None:

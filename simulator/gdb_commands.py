@@ -1,4 +1,4 @@
-"""What gdb knows of CUDA on the simulator: `python -m jitload debug` has it read this file.
+"""gdb commands for CUDA on the simulator; `python -m jitload debug` has gdb read this file.
 
 break FILE:LINE [block X,Y,Z] [thread X,Y,Z] stops only there; print knows threadIdx, blockIdx,
 blockDim and gridDim; values of __half and __nv_bfloat16 are numbers; a backtrace has no frames of
@@ -26,16 +26,16 @@ def index(symbol):
 
 
 def is_users(frame):
-    """Whether a frame is of the user's sources."""
+    """Whether a frame is in the user's sources."""
     file = frame.find_sal().symtab
     return bool(file) and not re.search(r"/simulator/|^/usr/|/python", file.filename)
 
 
 class Here(gdb.Breakpoint):
-    """Stops in one block, or one thread of each, or both, where a condition holds.
+    """A breakpoint's condition: one block, one thread index, or both, and the user's condition.
 
-    The condition is not gdb's own: gdb disables a breakpoint of a library that is not loaded yet
-    if it has one.
+    It is not gdb's own condition, because gdb disables a conditional breakpoint whose library is
+    not loaded yet.
     """
 
     def __init__(self, where, block, thread, condition=""):
@@ -72,7 +72,7 @@ class Break(gdb.Command):
 
 
 class Half:
-    """A __half or a __nv_bfloat16."""
+    """Prints a __half or a __nv_bfloat16 as a number."""
 
     def __init__(self, value):
         self.value = value
@@ -92,12 +92,12 @@ def printer(value):
 
 
 class WithoutSimulator:
-    """A backtrace of the user's frames."""
+    """A frame filter that shows only the user's frames."""
 
     name, priority, enabled = "simulator", 100, True
 
     def filter(self, frames):
-        """Those that are shown."""
+        """The frames that are shown."""
         shown = []
         for frame in frames:
             if is_users(frame.inferior_frame()) and "::operator()" not in str(frame.function()):
@@ -106,7 +106,7 @@ class WithoutSimulator:
 
 
 def stopped(event):
-    """Says which block and thread it is, and goes up to the user's frame."""
+    """Prints the block and thread that stopped, and goes up to the user's frame."""
     if not isinstance(event, gdb.StopEvent):
         return
     frame = gdb.newest_frame()
@@ -124,7 +124,7 @@ def stopped(event):
 
 
 def begin():
-    """Everything above, for a session."""
+    """Registers all of the above in a session."""
     for setting in (
         "breakpoint pending on",
         "pagination off",

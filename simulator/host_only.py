@@ -1,7 +1,7 @@
-"""Functions and variables of the host in device code, which nvcc refuses and a C++ compiler takes.
+"""Host functions and variables used in device code, which nvcc refuses and a C++ compiler takes.
 
-Only what is sure: names that the text itself declares, once, outside of classes and of every #if,
-and that no function of the device has, in functions that are compiled for the device alone.
+Only certain cases are reported: the text itself declares the name, once, outside of classes and
+#ifs; no device function has that name; and the function that uses it is for the device alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _NAMESPACE = re.compile(r"\s*(?:(?:inline\s+)?namespace\b|extern\s*\"[^\"]*\"\s*
 
 
 def functions_of_device(texts: Iterable[str]) -> frozenset[str]:
-    """The names that may be those of functions behind __device__, or behind a macro for it, in any
-    of the texts."""
+    """The names that may belong to functions marked __device__, or with a macro for it, in any of
+    the texts."""
     texts = list(texts)
     marks = {"__device__", "__global__", *(name for text in texts for name in _MARKS.findall(text))}
     head = re.compile(rf"\b(?:{'|'.join(sorted(marks))})\b[^;{{}}]*")
@@ -62,9 +62,9 @@ def mistakes(
     of_device: frozenset[str],
     is_unsure: Callable[[int], bool],
 ) -> Iterator[Mistake]:
-    """Of a code without comments, strings and directives.
+    """The mistakes in a code without comments, strings and directives.
 
-    bodies: of each function for the device alone where its head, its body and its end are.
+    bodies: where the head, body and end of each function for the device alone are.
     of_device: `functions_of_device` of all texts. is_unsure: whether a place may be left out.
     """
     bodies = list(bodies)
@@ -106,8 +106,8 @@ def mistakes(
 def _functions(
     plain: str, scopes: Scopes, of_device: frozenset[str], is_unsure: Callable[[int], bool]
 ) -> dict[str, set[int]]:
-    """The functions that the text defines for the host, outside of classes, and how many arguments
-    they take."""
+    """The functions that the text defines for the host, outside of classes, and their numbers of
+    arguments."""
     found: dict[str, list[set[int]]] = {}
     for it in _FUNCTION.finditer(plain):
         name, start = it["name"], it.start("name")
@@ -126,7 +126,7 @@ def _functions(
 
 
 def _arguments(plain: str, position: int) -> list[str] | None:
-    """What stands in the parentheses there, if there are any, between commas."""
+    """The comma-separated contents of the parentheses at a position, if there are any."""
     opening = re.compile(r"\s*\(").match(plain, position)
     end = opening and closing(plain, opening.end() - 1)
     if not end:
@@ -147,8 +147,8 @@ def _definitions(plain: str, name: str) -> int:
 
 
 def _variables(plain: str, scopes: Scopes, is_unsure: Callable[[int], bool]) -> dict[str, bool]:
-    """The variables of the host, and whether each is an array of constants. A constant that is no
-    array is none of them: device code may use its value."""
+    """The host's variables, and whether each is an array of constants. Constants that are no arrays
+    are left out: device code may use their values."""
     found: dict[str, list[bool]] = {}
     for it in _VARIABLE.finditer(plain):
         start, is_constant = it.start("name"), "const" in it["said"]
@@ -164,8 +164,8 @@ def _in_namespaces(scopes: Scopes, position: int) -> bool:
 
 
 def _is_compiled(plain: str, scopes: Scopes, begins: int, body: int, end: int) -> bool:
-    """Whether it is sure that a function's whole body is compiled: it is no class's, and of a
-    template another place of the text has its name."""
+    """Whether a function's whole body is certainly compiled: it is in no class, and if it is a
+    template, the text names it elsewhere."""
     head = plain[begins:body]
     if not _in_namespaces(scopes, begins) or re.search(r"\bif\s+constexpr\b", plain[body:end]):
         return False
@@ -185,8 +185,8 @@ def _declares(plain: str, begins: int, it: re.Match) -> bool:
 
 
 def _reads(plain: str, it: re.Match, of_constants: bool) -> bool:
-    """Whether device code needs the variable itself: of constants, an element that no compiler
-    knows."""
+    """Whether device code needs the variable itself; for an array of constants, an element whose
+    index no compiler knows."""
     if not of_constants:
         return True
     index = re.compile(r"\s*\[([^\]]*)\]").match(plain, it.end())

@@ -1,6 +1,6 @@
-"""What nvcc refuses, and a C++ compiler would take or blame on another line.
+"""Mistakes that nvcc refuses, and that a C++ compiler accepts or blames on another line.
 
-Each function yields where a mistake is, with a message and a hint.
+Each function yields the offset of a mistake, with a message and a hint.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NUMBERS = re.compile(
 )
 _BYTES = {"double": 8, "float4": 16, "float2": 8, "half": 2, "__half": 2, "int64_t": 8, "bool": 1}
 _BYTES |= {"long": 8, "short": 2, "char": 1, "int8_t": 1, "uint8_t": 1}
-MOST_SHARED = 48 << 10  # bytes that a block's arrays may have in all: ptxas refuses more
+MOST_SHARED = 48 << 10  # most bytes for all arrays of a block: ptxas refuses more
 
 
 def mistakes(code: str, plain: str) -> Iterator[Mistake]:
-    """Of blanked code. plain: that with spaces for directives, too."""
+    """The mistakes in blanked code. plain: the code with spaces for directives, too."""
     yield from _unclosed(code, plain)
     yield from _called(code)
     for it in declared(code, "__shared__"):
@@ -40,8 +40,8 @@ def mistakes(code: str, plain: str) -> Iterator[Mistake]:
 
 
 def _too_large(code: str, it: Declared) -> Iterator[Mistake]:
-    """A __shared__ array that is larger than a block may have, as far as its extents are numbers or
-    constants that the text defines once."""
+    """A __shared__ array larger than a block may have, if its extents are numbers or constants that
+    the text defines once."""
     begins = max(code.rfind(end, 0, it.name_at) for end in ";{}")
     is_extern = re.search(r"\bextern\b", code[begins + 1 : it.name_at])
     if it.extents and not is_extern and (of := _NUMBERS.fullmatch(it.type)):
@@ -82,11 +82,11 @@ def _number(code: str, text: str, depth: int = 0) -> int | None:
 
 
 def _unclosed(code: str, plain: str) -> Iterator[Mistake]:
-    """A brace that is never closed, which compilers notice at the end of the file alone.
+    """A brace that is never closed, which compilers report only at the end of the file.
 
-    Where a } stands further left than the line of the { that it closes, it was meant for one
-    before, and that { is the one. Branches of #if may each close a brace: there it is left to the
-    compiler.
+    A } that is indented less than the line of the { that it closes was meant for an earlier {,
+    and the later { is the unclosed one. Branches of #if may each close a brace: such code is left
+    to the compiler.
     """
     if plain.count("{") <= plain.count("}") or re.search(r"^[ \t]*#[ \t]*(?:el|else)", code, re.M):
         return
@@ -115,9 +115,9 @@ def _indent(text: str, position: int) -> int:
 
 
 def _called(code: str) -> Iterator[Mistake]:
-    """A kernel that a statement calls as if it were a function of C++.
+    """A kernel that a statement calls like a C++ function.
 
-    Only a name that is a kernel's wherever it is declared, and no macro's or variable's.
+    Only names that are kernels in all their declarations, and no macros or variables, count.
     """
     kernels = {match.start("name"): match["name"] for match in _KERNEL.finditer(code)}
     calls: dict[str, list[int]] = {name: [] for name in kernels.values()}
@@ -129,7 +129,7 @@ def _called(code: str) -> Iterator[Mistake]:
         before = code[max(0, call.start() - 80) : call.start()].rstrip()
         end = closing(code, call.end())
         if re.search(r"[>*&\w]$", before) and not re.search(r"\b(else|do|return)$", before):
-            calls.pop(call[1])  # a function of that name, or an instance of the template
+            calls.pop(call[1])  # a declaration of that name, or an instantiation of the template
         elif re.search(r"[;{}]$", before) and end and re.compile(r"\s*;").match(code, end):
             calls[call[1]].append(call.start())
     for name, starts in sorted(calls.items()):

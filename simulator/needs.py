@@ -1,6 +1,6 @@
-"""What of CUDA has headers of its own here, which a source gets where it speaks of it.
+"""Parts of CUDA that have their own headers here; a source that names one gets its header.
 
-Every .cu pays for cuda_runtime.h, so it holds what most of them use.
+Every .cu compiles cuda_runtime.h, so that header holds only what most of them use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# In code without comments and strings.
+# Patterns for code without comments and strings.
 _HEADERS = [
     (
         r"\bcudaGraph(?!ics)[A-Z_]\w*|\bcudaStream(?:Begin|End)Capture\b"
@@ -53,7 +53,7 @@ _HEADERS = [
         "special.h",
     ),
 ]
-# Where the address of a kernel is to be known as a kernel's.
+# Uses of a kernel's address that must keep the kernel's type.
 _BY_ADDRESS = re.compile(
     r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcudaLaunchKernelExC\b|\bcuda\w*KernelNode\w*"
 )
@@ -66,7 +66,7 @@ _CAST = re.compile(
 )
 
 
-# What nvcc's headers of CUB, Thrust and libcu++ bring along, which people then use.
+# Headers that CUB, Thrust and libcu++ include under nvcc, and that people then rely on.
 _BROUGHT = [
     (r"\bthrust\s*::\s*(?:device|host|seq)\b", "thrust/execution_policy.h"),
     (r"\bstd\s*::\s*array\b", "array"),
@@ -103,7 +103,7 @@ def headers(code: str) -> list[str]:
 
 
 def launches_by_address(code: str) -> bool:
-    """Whether a file launches kernels of which it knows the addresses: perhaps another's."""
+    """Whether a file launches kernels by their addresses; they may be another file's."""
     return _BY_ADDRESS.search(code) is not None
 
 
@@ -113,7 +113,7 @@ def kernel_addresses(code: str) -> Iterator[tuple[int, int, str]]:
         params.func = (void*)scale<float>;
         params.func = SIMULATOR_ADDRESS(scale<float>);
 
-    The macro gives for every other operand what the cast gives.
+    For any other operand the macro is the cast itself.
     """
     for match in _CAST.finditer(code):
         yield *match.span(), f"SIMULATOR_ADDRESS({match['name'] or match['operand']})"

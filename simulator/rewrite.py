@@ -1,4 +1,4 @@
-"""CUDA C++ to C++: the spellings that no header can teach a C++ compiler.
+"""Rewrites CUDA C++ to C++: the syntax that no header can define for a C++ compiler.
 
     k<T><<<grid, block, bytes>>>(x, n)
     SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
@@ -15,8 +15,8 @@
     #ifdef __CUDACC__
     #ifdef SIMULATOR_CUDACC
 
-and `__CUDA_ARCH__`, which is defined in device code alone (`simulator.device_code`). Everything
-else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
+It also defines `__CUDA_ARCH__` in device code alone (`simulator.device_code`). Everything else,
+line breaks included, stays as it is, so the compiler's line numbers are the user's.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
     load: what is known of all files that are compiled together; by default this is the only one.
-    of_library: most of it is never used. PTX that is not known ends a kernel that comes to it, and
-        of the rest the compiler says what is missing.
+    of_library: the text is a library's, and most of it is never used. Unknown PTX ends a kernel
+        that reaches it, and the compiler reports whatever else is missing.
 
     Raises Unsupported for PTX that is not known, launches and C++'s streams in device code,
     libraries that need NVIDIA's compiler and some mistakes (simulator.mistakes), unless they stand
     where the preprocessor drops them here
     (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
-    text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
+    text = text.removeprefix("\ufeff")  # it is a byte order mark only at the very beginning
     text = without_pragmas_in_macros(text)
     code = blank(text)
     load = Load.of([text]) if load is None else load
@@ -92,7 +92,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     edits += torch_rewrite.edits(text, code)
     headers = needs.headers(code) + needs.brought(code)
     headers += ["simulator/kernel_address.h"] if addresses else []
-    if of_unset and not path.endswith(".cu"):  # a file of the host may include it, too
+    if of_unset and not path.endswith(".cu"):  # a host file may include it, too
         headers.append("simulator/unset.h")
     headers += sorted({f"simulator/ptx/{name}" for each in assembly for name in each.headers})
     parts, end = [f"#include <{header}>\n" for header in headers], 0
@@ -105,7 +105,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     return "".join(parts) + text[end:]
 
 
-# An edit: from, to, what to put there.
+# An edit: from, to, replacement.
 _Edit = tuple[int, int, str]
 
 
@@ -136,8 +136,8 @@ def _launches(code: str) -> Iterator[_Edit]:
 
 
 def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
-    """Whether a `<<<` or `>>>` of exactly three begins at token `i`; nvcc takes `<< <`, too, and
-    formatters write `< < <`, which in C++ is nothing."""
+    """Whether a `<<<` or `>>>` of exactly three begins at token `i`. nvcc also takes `<< <`, and
+    formatters write `< < <`, which has no meaning in C++."""
     run = 0
     while i + run < len(tokens) and tokens[i + run] == (bracket, tokens[i].start + run):
         run += 1
@@ -175,7 +175,7 @@ def _callee(tokens: list[_Token], end: int) -> int | None:
     i = _operand(tokens, end)
     while i is not None and i > 0 and tokens[i - 1].text in ("::", ".", "->"):
         qualifier = _operand(tokens, i - 1)
-        if qualifier is None:  # ::k, of the global namespace
+        if qualifier is None:  # ::k, in the global namespace
             return i - 1 if tokens[i - 1].text == "::" else None
         i = qualifier
     return i
@@ -208,7 +208,7 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
 def _opening(tokens: list[_Token], closing: int) -> int | None:
-    """The bracket that token `closing` closes."""
+    """The opening bracket that matches token `closing`."""
     depth = 0
     for i in range(closing, -1, -1):
         if tokens[i].text in _PAIRS:
@@ -221,7 +221,7 @@ def _opening(tokens: list[_Token], closing: int) -> int | None:
 
 
 def _template_arguments(tokens: list[_Token], closing: int) -> int | None:
-    """The `<` that the `>` at token `closing` closes."""
+    """The `<` that matches the `>` at token `closing`."""
     depth, i = 0, closing
     while i >= 0:
         text = tokens[i].text
@@ -270,7 +270,7 @@ def _configuration_end(tokens: list[_Token], begin: int) -> int | None:
 
 
 def _opens_template(tokens: list[_Token], i: int) -> bool:
-    """Whether `<` follows a name at once, as in `cdiv<4>`; a comparison is written with spaces."""
+    """Whether `<` directly follows a name, as in `cdiv<4>`; comparisons are written with spaces."""
     name = tokens[i - 1]
     return _is_name(name) and name.start + len(name.text) == tokens[i].start
 
@@ -297,7 +297,7 @@ def _dynamic_shared(text: str, code: str) -> Iterator[_Edit]:
 
 
 def _shared_alignment(code: str) -> Iterator[_Edit]:
-    """`__shared__ alignas(16) T x[4]`: to a C++ compiler alignas comes first.
+    """`__shared__ alignas(16) T x[4]`: a C++ compiler wants alignas first.
 
     The dynamic shared memory is aligned for all types.
     """
@@ -313,7 +313,7 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
 
 
 def _launch_bounds(code: str) -> Iterator[_Edit]:
-    """What stands before a kernel's parameters, as the first thing in its body."""
+    """Moves the launch bounds from before a kernel's parameters to the start of its body."""
     for match in re.finditer(r"\b__(?P<what>launch_bounds|cluster_dims)__\s*(?=\()", code):
         end = bounds_end = closing(code, match.end())
         while end and (opening := re.compile(r"[^();{}]*?(\b__\w+__\s*)?\(").match(code, end)):
@@ -327,7 +327,7 @@ def _launch_bounds(code: str) -> Iterator[_Edit]:
 
 
 def _called_through_pointers(code: str) -> Iterator[_Edit]:
-    """`__forceinline__` of functions that are handed on, as in `cg::reduce(warp, x, larger)`.
+    """Drops `__forceinline__` of functions that are passed on, as in `cg::reduce(warp, x, larger)`.
 
     g++ refuses a function that it must inline and that is called through a pointer.
     """
@@ -339,9 +339,9 @@ def _called_through_pointers(code: str) -> Iterator[_Edit]:
 
 
 def _called_by_each_other(device: DeviceCode, load: Load) -> Iterator[_Edit]:
-    """What makes compilers inline two functions that call each other, as CuTe's rotl and rotr do.
+    """Drops `__forceinline__` of two functions that call each other, as CuTe's rotl and rotr do.
 
-    nvcc takes `__forceinline__` for a wish, and g++ refuses what it cannot inline.
+    nvcc treats `__forceinline__` as a hint, but g++ refuses what it cannot inline.
     """
     forced = (load.device - {"__device__", "__global__"}) | {"__forceinline__"}
     if not re.search(rf"\b(?:{'|'.join(sorted(forced))})\b", device.plain):
@@ -362,7 +362,7 @@ def _called_by_each_other(device: DeviceCode, load: Load) -> Iterator[_Edit]:
 
 
 def _own_aliases(code: str) -> Iterator[_Edit]:
-    """`using Atom = Atom<T>;` in a class, where g++ and clang want to know which Atom is meant."""
+    """`using Atom = Atom<T>;` in a class: g++ and clang need to be told which Atom is meant."""
     scopes, declared = Scopes(code), _first_declared(code)
     for match in re.finditer(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<of>(?P=name)\s*<)", code):
         innermost = next(scopes.heads(match.start()), None)
@@ -379,7 +379,7 @@ _NAMESPACE = re.compile(r"\bnamespace\b\s*([\w:]*)\s*$")
 
 
 def _first_declared(code: str) -> dict[str, int]:
-    """Where each class or alias is declared first, by its name."""
+    """The offset of the first declaration of each class or alias, by its name."""
     found: dict[str, int] = {}
     for match in re.finditer(r"\b(?:struct|class|using)\s+(\w+)", code):
         found.setdefault(match[1], match.start())
@@ -396,9 +396,9 @@ def _noinline(code: str) -> Iterator[_Edit]:
 
 
 def _nvccs_names(code: str) -> Iterator[_Edit]:
-    """`__CUDACC__` and `__NVCC__`, by which a file asks whether nvcc compiles it: so it is here.
+    """`__CUDACC__` and `__NVCC__`, which tell a file that nvcc compiles it: here they do, too.
 
-    PyTorch's headers, which are not rewritten, would then include Thrust: they are not to see them.
+    They are renamed, not defined: PyTorch's headers, which are not rewritten, would include Thrust.
     """
     for match in re.finditer(r"\b__(CUDACC|NVCC)__\b", code):
         yield *match.span(), f"SIMULATOR_{match[1]}"
@@ -483,8 +483,8 @@ _OF_LIBRARY = re.compile(
 
 
 def _bodies_of_device(code: str) -> Iterator[tuple[int, int, int]]:
-    """Of functions that are compiled for the device alone: the word that says so, and from where to
-    where the body goes."""
+    """Functions compiled for the device alone: the word that says so, and where the body begins and
+    ends."""
     for word in re.finditer(r"\b__(?:global|device)__\b", code):
         opening = body_of(code, word.end())
         before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
@@ -496,8 +496,8 @@ def _bodies_of_device(code: str) -> Iterator[tuple[int, int, int]]:
 def _only_for_hosts(
     code: str, launches: list[_Edit], of_device: frozenset[str]
 ) -> Iterator[tuple[int, str, str]]:
-    """Where device code launches a kernel, writes to a stream, or uses what C++'s library has for
-    the host: with a message and a hint. of_device: names of functions of the device."""
+    """Places where device code launches a kernel, writes to a stream, or uses host functions of the
+    C++ library, each with a message and a hint. of_device: names of device functions."""
     found = [(start, *_NESTED) for start, _, put in launches if put == ")("]
     found += [(match.start(), *_STREAMS) for match in _STREAM.finditer(code)]
     for it in _OF_LIBRARY.finditer(code):
@@ -528,7 +528,7 @@ def _refuse(
     launches: list[_Edit],
     assembly: list[ptx.Translation],
 ) -> None:
-    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
+    """Raises Unsupported for the first unsupported construct that is compiled for a CPU."""
     found = [*_only_for_hosts(code, launches, load.of_device), *mistakes(code, device.plain)]
     bodies = _bodies_of_device(device.plain)
     found += host_only.mistakes(device.plain, bodies, load.of_device, device.in_condition)
@@ -548,6 +548,6 @@ def _refuse(
 
 
 def line_one(path: str) -> str:
-    """The directive by which compilers name a rewritten file as its original."""
+    """The #line directive that makes compilers report a rewritten file under its original name."""
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')
     return f'#line 1 "{escaped}"\n'

@@ -1,10 +1,10 @@
-"""What of a C++ text is code, and what is a comment, a string or a character.
+"""Tells code in a C++ text from comments, strings and character literals.
 
     f('"', 1'000);  // it is "f"      a text
     f('"', 1'000);                    without_comments
     f(   , 1'000);                    blank
 
-The project has no other scanner of C++: who looks for code in a text looks in what this leaves.
+The project has no other C++ scanner: everything that searches for code searches its output.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What is not code: a comment, a raw string, a string, a character, a continued line. Beside them a
-# number with digit separators, which open no character. All begin with one of a few characters, so
-# that the search passes over the others at once; what a token is follows from those before it.
+# Tokens that are not code: comments, raw strings, strings, characters and continued lines; and
+# numbers with digit separators, which open no character. All begin with one of a few characters, so
+# that the search skips the others quickly; the tokens before one decide what it is.
 _TOKEN = r"""(?xs)
     [/"'\\0-9]
     (?: (?<=/)/[^\\\n]*(?:\\(?:\r?\n)?[^\\\n]*)*
@@ -31,12 +31,12 @@ _TOKEN = r"""(?xs)
 
 
 def blank(text: str) -> str:
-    """`text` with spaces for all that is not code; every offset and line stays."""
+    """`text` with spaces for all that is not code; offsets and lines stay the same."""
     return re.sub(_TOKEN, lambda token: _blank(token[0], kept="0123456789"), text)
 
 
 def without_comments(text: str) -> str:
-    """`text` with spaces for its comments; every offset and line stays."""
+    """`text` with spaces for its comments; offsets and lines stay the same."""
     return re.sub(_TOKEN, lambda token: _blank(token[0], kept="0123456789\"'\\"), text)
 
 
@@ -48,7 +48,7 @@ def _blank(token: str, kept: str) -> str:
 
 
 def closing(code: str, opening: int) -> int | None:
-    """Where the ( or { at an offset of blanked code has been closed; None where it is not."""
+    """The offset after the bracket that closes the ( or { at `opening`; None if none does."""
     depth, pair = 0, r"[()]" if code[opening] == "(" else r"[{}]"
     for bracket in re.compile(pair).finditer(code, opening):
         depth += 1 if bracket[0] in "({" else -1
@@ -58,7 +58,7 @@ def closing(code: str, opening: int) -> int | None:
 
 
 class Declared(NamedTuple):
-    """A variable of a declaration: type name[extent]... = value. name_at, value_at: offsets."""
+    """A declared variable: type name[extent]... = value. name_at, value_at: offsets."""
 
     type: str
     name: str
@@ -72,7 +72,7 @@ _VARIABLE = re.compile(r"(\w+)\s*((?:\[[^;]*\]\s*)?)$")
 
 
 def declared(code: str, qualifier: str) -> Iterator[Declared]:
-    """The variables of blanked code that are declared behind a word as __shared__, in order."""
+    """The variables that blanked code declares after a qualifier such as __shared__, in order."""
     for word in re.finditer(rf"\b{qualifier}\b", code):
         type_ = None
         for begin, value, end in _declarators(code, word.end()):
@@ -86,8 +86,7 @@ def declared(code: str, qualifier: str) -> Iterator[Declared]:
 
 
 def _declarators(code: str, begin: int) -> list[tuple[int, int | None, int]]:
-    """Where each of a declaration begins, where its value does, and where it ends; none where that
-    is no declaration."""
+    """Offsets of each declarator's begin, value and end; nothing if the text is no declaration."""
     found: list[tuple[int, int | None, int]] = []
     open_: list[str] = []
     value = None
@@ -116,7 +115,7 @@ def _declarators(code: str, begin: int) -> list[tuple[int, int | None, int]]:
 
 
 class Lines:
-    """Which line of a text, from 1, a position is on."""
+    """Finds the line (from 1) of a position in a text."""
 
     def __init__(self, text: str):
         self._ends = [end.start() for end in re.finditer("\n", text)]

@@ -1,6 +1,6 @@
-"""What is open at a place of a C++ text: its braces, read once for all the places that ask.
+"""Finds the braces that are open at a place of a C++ text; it reads the braces once for all places.
 
-To read them again for each `asm` statement would take the square of a text's length.
+Reading them for each `asm` statement would take time quadratic in the text's length.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Scopes:
 
     @cached_property
     def _braces(self) -> tuple[list[int], list[int]]:
-        """Where each stands, and which is the innermost that is open behind it: by its index, or
-        -1."""
+        """The offset of each brace, and the index of the innermost brace that is open after it,
+        or -1."""
         starts: list[int] = []
         innermost: list[int] = []
         opened: list[int] = []
@@ -36,8 +36,8 @@ class Scopes:
         return starts, innermost
 
     def heads(self, position: int) -> Iterator[str]:
-        """What stands before each brace that is open there, back to another brace or a semicolon:
-        the innermost first."""
+        """The text before each brace that is open at a position, back to another brace or a
+        semicolon; the innermost first."""
         starts, innermost = self._braces
         before = bisect_left(starts, position) - 1
         while before >= 0 and (brace := innermost[before]) >= 0:
@@ -48,15 +48,15 @@ class Scopes:
 
 
 class Functions:
-    """Where functions are in a `plain` code without directives: where a brace is open that is no
-    namespace's and no class's."""
+    """The functions in a `plain` code without directives: places where a brace is open that belongs
+    to no namespace and no class."""
 
     def __init__(self, plain: str, directives: list[Directive]):
         self._plain, self._directives = plain, directives
 
     @cached_property
     def _marks(self) -> tuple[list[int], list[bool]]:
-        """Where each brace and directive begins, and whether a function is open behind it."""
+        """The offset of each brace and directive, and whether a function is open after it."""
         starts: list[int] = []
         within: list[bool] = []
         opened: list[bool] = []

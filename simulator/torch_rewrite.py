@@ -1,5 +1,5 @@
-"""A PyTorch extension that was written for CUDA, on the CPU: there its tensors are, and so "CUDA"
-means the CPU in what it says of them.
+"""Rewrites a PyTorch extension written for CUDA to run on the CPU, where its tensors are: "CUDA"
+becomes the CPU in all that it asks or says about tensors.
 
     TORCH_CHECK(x.is_cuda())                     TORCH_CHECK(::simulator::is_cuda(x))
     torch::empty({n}, torch::kCUDA)              torch::empty({n}, torch::kCPU)
@@ -7,8 +7,8 @@ means the CPU in what it says of them.
     at::Device("cuda:0")                         at::Device("cpu")
     at::checkAllSameGPU(c, {x, y})               ::simulator::same_gpu(c, {x, y})
 
-Only the user's own files are rewritten, none of PyTorch's. What is asked stays true of a tensor on
-the CPU when it is asked of the CPU: both `is_cuda()` and `is_cpu()` hold.
+Only the user's own files are rewritten, none of PyTorch's. Questions about the CPU keep their
+answers: for a tensor there, both `is_cuda()` and `is_cpu()` are true.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# An edit: from, to, what to put there.
+# An edit: from, to, replacement.
 Edit = tuple[int, int, str]
 
-# What is to be included first, where the code matches: the edits call it, or PyTorch's own headers
-# for CUDA would have declared it.
+# Headers to include first if the code matches a pattern: the edits call their functions, or
+# PyTorch's own headers for CUDA would have declared them.
 _HEADERS = [
     (
         r"\b(?:is_cuda|cuda|get_device(?:_index)?)\s*\(\s*\)|\bRestrictPtrTraits\b"
@@ -37,7 +37,7 @@ _HEADERS = [
     (r"<(?:torch/(?!headeronly/|csrc/)|ATen/|c10/)[^>]*>", "torch_halves.h"),
 ]
 
-# What has no CPU build in PyTorch, or wants a library that the simulator has not.
+# Names that have no CPU build in PyTorch, or need a library that the simulator lacks.
 _LIBRARIES = "Write it in plain CUDA C++, or call PyTorch's own operator from the binding."
 UNSUPPORTED = [
     (
@@ -72,7 +72,7 @@ def edits(text: str, code: str) -> Iterator[Edit]:
 
 
 def header(code: str) -> str:
-    """What the rewritten text has to include first, a line each."""
+    """The #includes that the rewritten text needs first, a line each."""
     found = (f"#include <simulator/{name}>\n" for asks, name in _HEADERS if re.search(asks, code))
     return "".join(found)
 
@@ -93,7 +93,7 @@ _QUESTION = re.compile(
 
 
 def _dispatches(code: str) -> Iterator[Edit]:
-    """`AT_DISPATCH_FLOATING_TYPES(x.type(), ...)`, as PyTorch took it once, by scalar_type."""
+    """`AT_DISPATCH_FLOATING_TYPES(x.type(), ...)`, which old releases took: uses scalar_type."""
     for match in re.finditer(r"\bAT_DISPATCH_\w+\s*\([^{}]*?\[", code):
         for call in re.finditer(r"(?:\.|->)\s*(type)\s*\(\s*\)(?=\s*,)", match[0]):
             yield match.start() + call.start(1), match.start() + call.end(1), "scalar_type"
@@ -118,7 +118,7 @@ def _questions(text: str, code: str) -> Iterator[Edit]:
 
 
 def _body_of_macro(text: str, code: str, position: int) -> int:
-    """Where the body of the macro begins in whose definition a position stands; else 0."""
+    """Where the body begins of the macro whose definition contains a position; else 0."""
     line = code.rfind("\n", 0, position)
     while line > 0 and text.endswith(("\\", "\\\r"), 0, line):
         line = code.rfind("\n", 0, line)
@@ -163,7 +163,7 @@ def _operand(code: str, end: int, floor: int) -> int | None:
             return i
         left = _back(code, before - link, floor)
         if link == 2 and code[before - 2 : before] == "::":
-            # of the global namespace, unless a name or a template stands before it
+            # the global namespace's, unless a name or a template precedes it
             if left == floor or not (_is_word(code[left - 1]) or code[left - 1] == ">"):
                 return before - 2
             if _word_before(code, left, floor) in _NO_OPERAND:
@@ -189,7 +189,7 @@ def _is_word(char: str) -> bool:
 
 
 def _opening(code: str, closing: int, floor: int) -> int | None:
-    """The bracket that the one at an offset closes."""
+    """The opening bracket that matches the closing one at an offset."""
     pair = _PAIRS[code[closing]]
     depth = 0
     for i in range(closing, floor - 1, -1):
@@ -231,7 +231,7 @@ def _constants(code: str) -> Iterator[Edit]:
 
 
 def _other_case(code: str, position: int) -> Iterator[Edit]:
-    """The case of the CPU beside that of CUDA, which is taken in its place."""
+    """Edits the CPU's case beside CUDA's, if there is one, to be CUDA's: the two are swapped."""
     begin, depth = position, 0
     while begin > 0 and depth <= 0:
         begin -= 1

@@ -4,14 +4,14 @@
     float sum, kept[4]; SIMULATOR_UNSET(sum) SIMULATOR_UNSET(kept)
 
 Outside of a check the macro is empty. In one it gives the variable a value of the checker's
-choice, so that what depends on it is seen (checker/undefined.h). The checker is also told who goes
-on to a loop's next round past a barrier:
+choice, which reveals results that depend on it (checker/undefined.h). The checker is also told
+which threads skip a barrier by a `continue`:
 
     if (i >= n) continue;
     if (i >= n) { SIMULATOR_SKIPS_BARRIER continue; }
 
-and who returns early. A thread that ends otherwise, while others wait for it, has gone past a
-barrier or a shuffle by a branch or a loop:
+and which return early. Any other thread that ends while others wait for it has skipped a barrier or
+a shuffle by a branch or a loop:
 
     if (i >= n) return;
     if (i >= n) __quit;
@@ -28,7 +28,7 @@ from simulator.directives import spaces
 from simulator.ptx.macros import that_lead_to
 from simulator.scan import closing
 
-# What no declaration of a variable without a value begins with.
+# Words that begin no declaration of a variable without a value.
 _OTHER = re.compile(
     r"alignas|asm|auto|break|case|class|const|constexpr|continue|co_\w+|default|delete|do|else|enum"
     r"|extern|for|friend|goto|if|namespace|new|operator|private|protected|public|return|static"
@@ -44,7 +44,7 @@ _ARRAY = re.compile(r"\s*([A-Za-z_]\w*)\s*((?:\[[^][]*\]\s*)*)")
 
 
 def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
-    """Of the device functions of a text: from, to, what to put there."""
+    """The edits (from, to, replacement) of a text's device functions."""
     barriers = _barriers(device)
     for function, opened, end in device.bodies:
         head = re.split(r"[;{}]", device.plain[max(0, function - 400) : function])[-1]
@@ -61,7 +61,7 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
             text = "".join(f" SIMULATOR_UNSET({name})" for name in names)
             line_end = device.plain.find("\n", behind)
             if "[" in device.plain[behind:line_end]:  # what is indexed there keeps its column
-                if device.in_condition(behind):  # which may drop the #line, and not what it is for
+                if device.in_condition(behind):  # which may drop only the #line
                     continue
                 begins = device.plain.rfind("\n", 0, behind) + 1
                 text += f"\n#line {device.line(behind)}\n{spaces(device.plain[begins:behind])}"
@@ -72,10 +72,10 @@ _CALL = re.compile(r"\b(\w+)\s*[<(]")
 
 
 def _barriers(device: DeviceCode) -> list[int]:
-    """Where threads come to a barrier, or to a call of the text's own functions that do."""
+    """The offsets of barriers, and of calls of functions of the text that reach one."""
     if "__syncthreads" not in device.plain:
         return []
-    callers: dict[str, set[str]] = {}  # of each function those that call it
+    callers: dict[str, set[str]] = {}  # for each function, its callers
     for function, opened, end in device.bodies:
         name = re.search(r"\b(?!__)(\w+)\s*\(", device.plain[function : opened[0]])
         if name is None:
@@ -92,7 +92,7 @@ def _barriers(device: DeviceCode) -> list[int]:
 
 
 def _skips(code: str, begin: int, end: int, barriers: list[int]) -> Iterator[tuple[int, int, str]]:
-    """Each `continue;` of a loop that comes to a barrier behind it."""
+    """Each `continue;` that skips a barrier later in its loop."""
 
     def next_barrier(position: int) -> int:
         index = bisect_left(barriers, position)
@@ -100,7 +100,7 @@ def _skips(code: str, begin: int, end: int, barriers: list[int]) -> Iterator[tup
 
     if next_barrier(begin) >= end:
         return
-    ends: list[int] = []  # of the loops that are open, the innermost last
+    ends: list[int] = []  # the ends of the open loops, the innermost last
     words = r"\b(?:(?P<loop>for|while)\s*(?=\()|(?P<do>do)\s*(?=\{)|(?P<skip>continue)\s*;)"
     for word in re.compile(words).finditer(code, begin, end):
         while ends and ends[-1] <= word.start():
@@ -116,7 +116,7 @@ def _skips(code: str, begin: int, end: int, barriers: list[int]) -> Iterator[tup
 
 
 def _returns(code: str, begin: int, end: int, is_kernel: bool) -> Iterator[tuple[int, int, str]]:
-    """Each return of a kernel, and those of other functions that leave a barrier or shuffle out."""
+    """Each return of a kernel, and other functions' returns that skip a barrier or shuffle."""
     last = code.rfind("sync", begin, end)
     for word in re.compile(r"\breturn\b").finditer(code, begin, end):
         if is_kernel or word.end() <= last:
@@ -124,9 +124,9 @@ def _returns(code: str, begin: int, end: int, is_kernel: bool) -> Iterator[tuple
 
 
 def _statements(code: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """From the end of what stands before to its semicolon, each statement outside of parentheses
-    that stands in no class."""
-    scopes: list[tuple[bool, int]] = [(True, 0)]  # whether statements stand there; open parentheses
+    """Each statement outside of parentheses and classes: from the end of what precedes it to its
+    semicolon."""
+    scopes: list[tuple[bool, int]] = [(True, 0)]  # (may hold statements, open parentheses)
     for mark in re.compile(r"[;{}()]").finditer(code, begin, end):
         is_code, depth = scopes[-1]
         match mark[0]:
@@ -174,7 +174,7 @@ def _unset(statement: str) -> list[str]:
 
 
 def _behind_angles(text: str, opening: int) -> int | None:
-    """Behind the > of template arguments; None where these are no such."""
+    """The offset after the > of template arguments; None if they are none."""
     depth = 0
     for mark in re.compile(r"[<>()]").finditer(text, opening):
         depth += {"<": 1, ">": -1}.get(mark[0], 0)

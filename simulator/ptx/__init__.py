@@ -1,4 +1,4 @@
-"""Inline PTX to C++: what a C++ compiler is given in place of an `asm` statement.
+"""Translates inline PTX to C++: replaces each `asm` statement for a C++ compiler.
 
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %1, 0; @p mov.b32 %0, 7; }" : "+r"(x) : "r"(n));
 
@@ -13,9 +13,9 @@
         ::simulator::__ptx::__ptx_put(simulator_lvalue0, simulator_0);
     } while (0);
 
-`macros` replaces those that put PTX together, `statement` finds the parts of a statement,
-`language` reads PTX, `instructions` knows what each instruction becomes, and `translate` puts it
-together. What the C++ calls is in include/simulator/ptx.
+`macros` expands macros that compose PTX, `statement` finds the parts of a statement, `language`
+reads PTX, `instructions` knows what each instruction becomes, and `translate` assembles the C++.
+The functions that this C++ calls are in include/simulator/ptx.
 """
 
 from simulator.ptx.macros import Macros

@@ -1,4 +1,4 @@
-"""PTX as it stands in the template of an `asm` statement, read into instructions."""
+"""Parses the PTX in the template of an `asm` statement into instructions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class NotPtx(Exception):
-    """What cannot be read, with the reason."""
+    """The template cannot be parsed; the message says why."""
 
 
 class Register(NamedTuple):
@@ -25,8 +25,8 @@ class Operand:
     kind: "register", "operand" (of the statement: %0), "special" (%laneid), "number", "address",
         "vector", "pair" (p|q), "sink" (_), "label" or "name".
     value: the name in C++, the operand's index, the special register, or the number as written.
-    parts: those of a vector or a pair; of an address its base.
-    offset: what an address adds to its base, negated where it subtracts it.
+    parts: the parts of a vector or a pair, or an address's base.
+    offset: what an address adds to its base; negative if it subtracts.
     negated: whether `!` or `-` stands before it.
     """
 
@@ -53,7 +53,7 @@ class Label(NamedTuple):
 
 @dataclass
 class Block:
-    """All that a template says.
+    """The contents of a template.
 
     steps: instructions and labels in their order; a name is unique, whatever its scope.
     """
@@ -97,7 +97,7 @@ class _Reader:
 
     @staticmethod
     def _split(text: str) -> list[str]:
-        """Statements, and the braces of scopes; not those of vectors."""
+        """Splits a text into statements and the braces of scopes, but not the braces of vectors."""
         found, start, depth = [], 0, 0
         for position, char in enumerate(text):
             before = text[start:position].strip()
@@ -125,7 +125,7 @@ class _Reader:
         return found
 
     def _declare_labels(self, statements: list[str]) -> None:
-        """Labels are known before they stand: a branch may lead onwards."""
+        """Declares all labels first, because a branch may jump forward."""
         scopes, open_scopes = [{}], [0]
         self._labels_of_scope: list[dict[str, str]] = scopes
         for statement in statements:

@@ -1,4 +1,4 @@
-"""Macros, as far as PTX is put together by them, which is translated before any preprocessor runs.
+"""Expands the macros that compose PTX, because PTX is translated before the preprocessor runs.
 
     #define LOAD(SPACE) asm("ld." #SPACE ".u32 %0, [%1];" : "=r"(x) : "l"(p))
     LOAD(global);
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 
 class _Token(NamedTuple):
     text: str
-    hidden: frozenset[str] = frozenset()  # the macros by which it came, which it does not use again
+    hidden: frozenset[str] = frozenset()  # the macros that produced it, not expanded in it again
 
     @property
     def is_space(self) -> bool:
@@ -80,10 +80,10 @@ def _definitions(text: str, code: str) -> Iterator[_Definition]:
 
 @dataclass(frozen=True)
 class Macros:
-    """Those of all the files that are compiled together.
+    """The macros of all files that are compiled together.
 
     everywhere: by name; None where files define one in several ways.
-    composing: those in which PTX is put together, themselves or by one that they use.
+    composing: those that compose PTX, directly or through a macro that they use.
     """
 
     everywhere: Mapping[str, _Macro | None] = field(default_factory=dict)
@@ -111,14 +111,14 @@ class Macros:
                 if macro is not None:
                     known = everywhere.setdefault(name, macro)
                     everywhere[name] = macro if known == macro else None
-        leading: dict[str, set[str]] = {}  # of each word the macros that are replaced by it
+        leading: dict[str, set[str]] = {}  # for each word, the macros whose replacement contains it
         for name, macro in everywhere.items():
             for word in re.findall(r"\w+", macro.body) if macro else ():
                 leading.setdefault(word, set()).add(name)
         return cls(everywhere, that_lead_to(composing, leading))
 
     def expanded(self, text: str, code: str) -> str:
-        """`text`, with as many lines, where no macro puts PTX together any more.
+        """`text` with the PTX-composing macros expanded; it keeps its number of lines.
 
         `code` is the text with comments and strings blank. A macro whose definition depends on what
         is not known here (`#if`) is left where it is.
@@ -155,9 +155,9 @@ class Macros:
 
 
 def that_lead_to(words: Iterable[str], leading: Mapping[str, set[str]]) -> frozenset[str]:
-    """These words, and the names that lead to one of them, or to such a name.
+    """These words, and all names that lead to one of them, directly or indirectly.
 
-    leading: of each word the names that lead to it at once, as a macro does to what replaces it.
+    leading: for each word, the names that lead directly to it, as a macro does to its replacement.
     """
     found = set(words)
     waiting = list(found)
@@ -169,13 +169,13 @@ def that_lead_to(words: Iterable[str], leading: Mapping[str, set[str]]) -> froze
 
 
 def _around(position: int, defined: list[_Definition]) -> list[_Definition]:
-    """The definition in which a position is."""
+    """The definition that contains a position."""
     before = bisect_right(defined, position, key=lambda each: each.start) - 1
     return [each for each in defined[max(before, 0) : before + 1] if position < each.end]
 
 
 class _Known:
-    """What names stand for in a file: the last definition of its own, or else the only one."""
+    """What names stand for in a file: its own last definition, or else the only one elsewhere."""
 
     def __init__(self, everywhere: Mapping[str, _Macro | None], defined: list[_Definition]):
         self._everywhere = everywhere

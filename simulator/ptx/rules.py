@@ -1,15 +1,15 @@
-"""How a rule says what an instruction becomes.
+"""Rules that map an instruction to C++.
 
     Rule(r"(?:add|sub)\\.(?P<type>u32)", "{0} = $add<${type}>({1}, {2});", "arithmetic.h")
 
 A rule is for all mnemonics that its pattern matches as a whole. Its code is C++ with the operands
 as {0}, {1} and so on, the pattern's groups by their names, and `$name` for `simulator::ptx`'s
-`__ptx_name`; its header is one of include/simulator/ptx. Where a sentence of C++ does not say it,
-the code is a function of an `Use`, which returns it. It names nothing else, for a user's macros may
-have any name that is not reserved: `$Kind_Value` stands for an enumerator.
+`__ptx_name`; its header is one of include/simulator/ptx. Where one template is not enough, the code
+is a function that takes a `Use` and returns the C++. It uses no other names, because a user's
+macros may have any name that is not reserved; `$Kind_Value` stands for an enumerator.
 
-Every register is a word of plain bits of its width (bool for a predicate): the functions take them
-and give them back, and know by their types what the bits mean.
+Every register is a word of plain bits of its width (bool for a predicate). The functions take and
+return such words, and their type arguments say what the bits mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from simulator.ptx.language import Instruction, NotPtx, Operand
 
-# A part of a mnemonic may be an operand, which the statement is given as a number: `%5`.
+# A part of a mnemonic may be an operand that the statement receives as a number: `%5`.
 _OR_OPERAND = r"|%\d+|%\[\w+\]"
 NAMES = "::simulator::__ptx::__ptx_"
 CTA_GROUP = rf"\.cta_group::(?P<cta>[12]{_OR_OPERAND})"
@@ -32,8 +32,8 @@ CTA_GROUP = rf"\.cta_group::(?P<cta>[12]{_OR_OPERAND})"
 class Use:
     """An instruction where it is used.
 
-    groups: those of the rule's pattern; what is an operand there is that one in C++.
-    rendered: each operand in C++: a vector's as a list.
+    groups: those of the rule's pattern; an operand among them is given in C++.
+    rendered: each operand in C++; a vector is a list.
     later: the mnemonics of what follows in the statement.
     """
 
@@ -51,7 +51,7 @@ class Use:
         return value if isinstance(value, str) else ", ".join(value)
 
     def vector(self, index: int) -> list[str]:
-        """The parts of operand `index`: of one that is no vector, itself."""
+        """The parts of operand `index`; an operand that is no vector is its own only part."""
         value = self.rendered[index]
         return [value] if isinstance(value, str) else value
 
@@ -69,7 +69,7 @@ class Rule(NamedTuple):
 
     @property
     def firsts(self) -> list[str]:
-        """The first parts of the mnemonics that it is for."""
+        """The first parts of the mnemonics that the rule matches."""
         first = re.match(r"(?:\(\?(?:P<\w+>|:))?([\w|]+)", self.pattern)
         return first[1].split("|")
 
@@ -88,7 +88,7 @@ class Rule(NamedTuple):
         return None if found is None else found.groupdict()
 
     def orders(self, qualifiers: list[str]) -> Iterator[list[str]]:
-        """The qualifiers as the pattern has them, where they are written in another order.
+        """The qualifiers in the pattern's order, where they are written in another.
 
         For each part of the pattern one that fits, the first that is left; then again, with all
         that fit, for a part may stand in a repetition.

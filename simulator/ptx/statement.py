@@ -53,7 +53,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str, code: str) -> Iterator[Statement]:
-    """Those of a text; `code` is the text with comments and strings blank."""
+    """The `asm` statements of a text; `code` is the text with comments and strings blank."""
     for keyword in _KEYWORD.finditer(code):
         end = closing(code, keyword.end() - 1)
         if end is not None:
@@ -71,7 +71,7 @@ def _statement(text: str, code: str, start: int, begin: int, end: int) -> Statem
 
 
 def _sections(code: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """What stands between the colons that no bracket encloses."""
+    """The text between the colons that are outside of all brackets."""
     found, depth, start = [], 0, begin
     for position in range(begin, end):
         char = code[position]
@@ -118,7 +118,7 @@ def _literal(text: str, position: int) -> tuple[str, int]:
 
 
 def _words_beside(code: str, start: int, end: int) -> list[str]:
-    """The words of a section that stand in no bracket: macros that name operands."""
+    """The words of a section outside of all brackets: macros that expand to operands."""
     found, position = [], start
     while word := re.compile(r"\w+|[(\[]").search(code, position, end):
         position = word.end()

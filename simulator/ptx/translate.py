@@ -1,4 +1,4 @@
-"""The edits of a text that replace its `asm` statements by C++."""
+"""The edits of a text that replace its `asm` statements with C++."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Refused(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """What becomes of one statement, from `start` to `end`.
+    """The replacement of one statement, from `start` to `end`.
 
-    edits: (from, to, replacement), in order; those of operands' expressions are left as they are.
+    edits: (from, to, replacement), in order; the operands' expressions stay as they are.
     headers: of include/simulator/ptx, that it needs.
     """
 
@@ -53,12 +53,12 @@ def translations(
     device: frozenset[str] = _DEVICE,
     target: Architecture | None = None,
 ) -> Iterator[Translation]:
-    """Of each `asm` statement of a text; `code` is the text with comments and strings blank.
+    """Translates each `asm` statement of a text; `code` is it with comments and strings blank.
 
-    of_library: what is not known ends the kernel that comes to it, for most of it is never used.
-    device: the words that mark a function as the device's. What is not PTX in another is assembly
-        of the host, and stays as it is.
-    target: what the compiler refuses an instruction for that it does not have; None has them all.
+    of_library: an unknown instruction ends the kernel that reaches it; most are never used.
+    device: the words that mark a device function. In other functions, assembly that is not PTX is
+        the host's, and stays as it is.
+    target: the architecture; the compiler refuses instructions that it lacks. None has them all.
     """
     context = _Context(Scopes(code), Lines(text), target)
     for found in statements(text, code):
@@ -82,7 +82,7 @@ def translations(
 
 
 def _of_branches(text: str, code: str, found: Statement, context: _Context) -> Translation:
-    """A statement with directives in it, as one statement for each of their branches."""
+    """Translates a statement with directives in it, once for each of their branches."""
     start, end = found.start, found.end
     headers: set[str] = set()
 
@@ -100,7 +100,7 @@ def _of_branches(text: str, code: str, found: Statement, context: _Context) -> T
                 result = translator.error_of_instances(f"{message}. {_hint(only)}")
             headers.update(result.headers)
             return edited(text, 0, len(text), result.edits)
-        depth, marks = 0, []  # of the first #if: it, its #elif and #else, and its #endif
+        depth, marks = 0, []  # the first #if, its #elif and #else, and its #endif
         for directive in directives:
             depth += (directive.word == "if") - (directive.word == "endif")
             if depth == (directive.word != "endif"):
@@ -127,7 +127,7 @@ def _of_branches(text: str, code: str, found: Statement, context: _Context) -> T
 
 
 def _only(text: str, code: str, kept: list[tuple[int, int]]) -> tuple[str, str]:
-    """Both with spaces, but for what is kept."""
+    """Both texts, with spaces in place of all that is not kept."""
 
     def of(whole: str) -> str:
         parts, position = [], 0
@@ -140,7 +140,7 @@ def _only(text: str, code: str, kept: list[tuple[int, int]]) -> tuple[str, str]:
 
 
 def edited(text: str, start: int, end: int, edits: Iterable[tuple[int, int, str]]) -> str:
-    """A part of a text with replacements (from, to, what to put there)."""
+    """A part of a text after edits (from, to, replacement)."""
     parts, position = [], start
     for begin, stop, replacement in sorted(edits):
         parts += text[position:begin], replacement
@@ -149,7 +149,7 @@ def edited(text: str, start: int, end: int, edits: Iterable[tuple[int, int, str]
 
 
 def _is_of_host(scopes: Scopes, position: int, device: frozenset[str]) -> bool:
-    """Whether that is in a function that is not said to be the device's."""
+    """Whether a position is in a function that is not marked as the device's."""
     heads = list(scopes.heads(position))
     words = {word for head in heads for word in re.findall(r"\w+", head)}
     return any(")" in head for head in heads) and not words & (device | {"define"})
@@ -159,13 +159,13 @@ _LEFT_OUT = re.compile(r"\b(?:__global__|template|static|\w*inline\w*|constexpr|
 
 
 def _may_be_left_out(scopes: Scopes, position: int) -> bool:
-    """Whether that is in a function that a compiler leaves out of its output where nothing calls
-    it, as nvcc leaves out every `__device__` function."""
+    """Whether a position is in a function that a compiler may drop from its output if nothing calls
+    it, as nvcc drops every such `__device__` function."""
     return any(map(_LEFT_OUT.search, scopes.heads(position)))
 
 
 def _is_in_macro(text: str, position: int) -> bool:
-    """Whether that is within a #define, which may never be used."""
+    """Whether a position is within a #define, which may never be used."""
     start = text.rfind("\n", 0, position) + 1
     while start and text.endswith(("\\\n", "\\\r\n"), 0, start):
         start = text.rfind("\n", 0, start - 1) + 1
@@ -173,7 +173,7 @@ def _is_in_macro(text: str, position: int) -> bool:
 
 
 def _is_in_template(scopes: Scopes, position: int) -> bool:
-    """Whether that is within a template, of which there may be no instance."""
+    """Whether a position is within a template, which may have no instance."""
     return any(re.search(r"\btemplate\s*<", head) for head in scopes.heads(position))
 
 
@@ -186,9 +186,9 @@ def _hint(found: Statement) -> str:
 
 @cache
 def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
-    """The rule for an instruction, whose qualifiers may stand in any order, as ptxas takes them.
+    """The rule for an instruction. Its qualifiers may be in any order that ptxas takes.
 
-    Types count in the order in which they are written, and so do layouts and state spaces.
+    The order counts only among types, among layouts, and among state spaces.
     """
     first, *qualifiers = mnemonic.split(".")
     rules = RULES.get(first, ())
@@ -202,7 +202,7 @@ def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
 
 
 class _Context(NamedTuple):
-    """What is the same for all statements of a file."""
+    """The state that all statements of a file share."""
 
     scopes: Scopes
     lines: Lines
@@ -211,12 +211,12 @@ class _Context(NamedTuple):
 
 class _Translator:
     def __init__(self, text: str, code: str, found: Statement, context: _Context, start: int = 0):
-        """start: where the text begins in the file of which it is a part."""
+        """start: the offset at which the text begins in its file."""
         self._text, self._code, self._found = text, code, found
         self._context, self._place_in_file = context, start + found.start
         self._headers = {"values.h"}
         self._in_place: set[int] = set()  # outputs that instructions write where they are
-        self._located: set[int] = set()  # inputs of which an instruction wants to know the place
+        self._located: set[int] = set()  # inputs whose address an instruction needs
         self._named: set[int] = set()  # operands that instructions name
         self._sinks = 0
         self._has_carry = False
@@ -243,15 +243,15 @@ class _Translator:
         )
 
     def failure(self, message: str) -> Translation:
-        """What ends a kernel that uses it, and says why."""
+        """Code that ends a kernel that reaches it, and says why."""
         return self._instead(f'{NAMES}unknown("{_quoted(message)}");')
 
     def error_of_instances(self, message: str) -> Translation:
-        """What the compiler takes in a template, but refuses in what it makes of one."""
+        """Code that the compiler accepts in a template, but refuses in its instances."""
         return self._instead(self._error(message))
 
     def _error(self, message: str) -> str:
-        """A call that the compiler refuses where it is not within what is never used."""
+        """A call that the compiler refuses, unless it is in code that is never used."""
         name = f"simulator_unknown_{self._place_in_file}"
         return f'extern void {name}() __attribute__((__error__("{_quoted(message)}"))); {name}(); '
 
@@ -290,7 +290,7 @@ class _Translator:
         return [*edits, self._edit(position, self._found.end, tail)]
 
     def _edit(self, start: int, end: int, replacement: str) -> tuple[int, int, str]:
-        """Lines stay lines, in a macro too."""
+        """Adds an edit that keeps the number of lines, also within a macro."""
         breaks = "".join(re.findall(r"\\?\r?\n", self._text[start:end]))
         return start, end, f"{replacement}{breaks}"
 
@@ -301,7 +301,7 @@ class _Translator:
         if operand.letter == "n":
             return f"const auto simulator_{index} = {NAMES}immediate"
         word = self._word(operand)
-        return f"{word} simulator_{index} = {NAMES}bits<{word}>"  # ptxas lets one write it
+        return f"{word} simulator_{index} = {NAMES}bits<{word}>"  # ptxas accepts it
 
     def _word(self, operand: statement.Operand) -> str:
         letter = operand.letter[:1]
@@ -313,7 +313,7 @@ class _Translator:
     def _tail(self, block: Block, body: str) -> str:
         parts, put = [], []
         for index, operand in enumerate(self._found.operands):
-            # What is read, written and not named stays as it is: it is kept from being moved.
+            # A read-write operand that is not named stays: it keeps the compiler from moving it.
             if index in self._in_place or (operand.is_read and index not in self._named):
                 continue
             if not operand.is_output and index not in self._located:
@@ -380,7 +380,7 @@ class _Translator:
         }
 
     def _with_carry(self, code: str, step: Instruction) -> str:
-        """The carry flag is the statement's own: between two there is none to rely on."""
+        """Declares the statement's carry flag, which PTX does not keep between two statements."""
         if "@carry@" not in code:
             return code
         if not self._has_carry and step.mnemonic.split(".")[0] in ("addc", "subc", "madc"):
@@ -389,13 +389,13 @@ class _Translator:
         return code.replace("@carry@", "simulatorCarry")
 
     def _lvalue(self, match: re.Match) -> str:
-        """An output that an instruction writes later, when it is waited for."""
+        """An output that an asynchronous instruction writes by the time of its wait."""
         self._in_place.add(int(match[1]))
         return f"simulator_lvalue{match[1]}"
 
     def _place(self, match: re.Match) -> str:
-        """Where an input is, if it is an element of an array: what has a name alone may be the
-        parameter of a function, whose place is another's when that has returned."""
+        """The address of an input that is an array's element. A plain name may be a function's
+        parameter, whose memory is reused after the function returns."""
         index = self._index(Operand("operand", match[1]))
         operand = self._found.operands[index]
         expression = self._code[operand.start : operand.end].strip(" \t\r\n\\()")
@@ -434,7 +434,7 @@ class _Translator:
             case "special":
                 return self._special(operand.value)
             case "address":
-                step = replace(step, mnemonic="")  # its numbers are integers, whatever is there
+                step = replace(step, mnemonic="")  # its numbers are always integers
                 base = self._render(operand.parts[0], step)
                 terms = "".join(
                     f" {'-' if term.negated else '+'} "
@@ -450,7 +450,7 @@ class _Translator:
         raise NotPtx(step.text)
 
     def _coordinates(self, operand: Operand, step: Instruction) -> str:
-        """Of a box in a tensor."""
+        """The coordinates of a box in a tensor."""
         parts = operand.parts if operand.kind == "vector" else (operand,)
         return "{" + ", ".join(f"int32_t({self._render(part, step)})" for part in parts) + "}"
 

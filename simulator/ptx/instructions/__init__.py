@@ -49,7 +49,7 @@ for _family in FAMILIES:
 
 
 def known_like(mnemonic: str) -> str:
-    """What is known of instructions that begin like this one, for a message; "" for nothing."""
+    """For a message: the known instructions that begin like this one; "" if there are none."""
     first = mnemonic.split(".")[0]
     near = [first] if first in RULES else difflib.get_close_matches(first, RULES, n=1)
     return " or ".join(rule.shown for rule in RULES[near[0]]) if near else ""

@@ -21,7 +21,7 @@ def _init(use: Use) -> str:
 
 
 def _arrive(function: str) -> object:
-    """`state, [barrier], more`; a state is not given where the barrier is another block's."""
+    """`state, [barrier], more`; there is no state if the barrier belongs to another block."""
 
     def code(use: Use) -> str:
         has_state = use.operand(0).kind != "address"
@@ -73,7 +73,7 @@ def _tensor_type(name: str | None) -> str:
 
 
 def _mask(use: Use, index: int) -> str:
-    """Of the blocks to copy to, which operand `index` is with .multicast::cluster."""
+    """The mask of destination blocks: operand `index` with .multicast::cluster."""
     if not use.groups["multicast"]:
         return "0"
     if use.groups["to"] == "cta":
@@ -125,7 +125,7 @@ def _mode(use: Use) -> str:
 
 
 def _box(use: Use, index: int, offsets: str = "") -> str:
-    """`[map, {coordinates}]`; offsets: those of im2col."""
+    """`[map, {coordinates}]`; offsets: the im2col offsets."""
     rank, mode = int(use.groups["rank"]), _mode(use)
     operand = use.operand(index)
     if len(operand.parts) != 2:

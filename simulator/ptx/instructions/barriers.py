@@ -13,7 +13,7 @@ def _call(function: str) -> object:
 
 
 def _reduce(use: Use) -> str:
-    """`d, a, b, p` or `d, a, p`: a sum, or whether all or any have a predicate."""
+    """`d, a, b, p` or `d, a, p`: counts the true predicates, or combines them by and/or."""
     vote, count = use[-1], use[2] if len(use) == 4 else "0"
     return f"{use[0]} = $bar_red_{use.groups['op']}({use[1]}, {count}, {vote});"
 
@@ -39,6 +39,6 @@ RULES = [
         "$cluster_barrier_wait();",
         "clusters.h",
     ),
-    # Kernels run one after another, so what a secondary one waits for has ended.
+    # Kernels run one after another, so the primary kernel that a secondary one waits for has ended.
     Rule(r"griddepcontrol\.(?:launch_dependents|wait)", ";", "values.h"),
 ]

@@ -6,7 +6,7 @@ from simulator.ptx.rules import Rule, Use
 
 
 def _copy(use: Use) -> str:
-    """`[to], [from], size{, bytes to read}{, policy}`, or a predicate: to ignore the source."""
+    """`[to], [from], size{, bytes to read}{, policy}`, or a predicate: ignore the source."""
     rest = [use[index] for index in range(2, len(use))]
     if use.groups["hint"]:
         rest = rest[:-1]

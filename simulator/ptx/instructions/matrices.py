@@ -8,8 +8,8 @@ from simulator.ptx.language import NotPtx
 from simulator.ptx.rules import Rule, Use
 
 _MATRICES = r"(?P<rest>(?:\.(?:sync|aligned|m\d+n\d+|x[124]|trans|shared(?:::cta)?|b\w+))+)"
-# Of each shape: how many registers a lane has of one matrix, whether it is transposed (None: as one
-# likes), and of how many bits the elements of each type are in memory.
+# For each shape: a lane's registers for one matrix, whether it is transposed (None: either), and
+# the bits that an element of each type takes in memory.
 _PACKED = {"b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}
 _LOADED = {"m8n8": (1, None, {"b16": 16}), "m8n16": (1, False, _PACKED)}
 _LOADED["m16n16"] = (2, True, {"b8": 8, **_PACKED})
@@ -17,7 +17,7 @@ _STORED = {"m8n8": (1, None, {"b16": 16}), "m16n8": (1, True, {"b8": 8})}
 
 
 def _template(use: Use, shapes: dict, registers: int) -> str:
-    """The template's arguments: registers of a lane, whether transposed, bits of an element."""
+    """The template arguments: registers per lane, whether transposed, bits per element."""
     words = use.groups["rest"].split(".")
     shape = next((word for word in words if word in shapes), "")
     count = next((int(word[1]) for word in words if re.fullmatch("x[124]", word)), 0)
@@ -52,7 +52,7 @@ def _store(use: Use) -> str:
 
 
 _BITS = {"b1": 1, "s4": 4, "u4": 4, "f64": 64, "tf32": 32, "f16": 16, "bf16": 16}
-# Of the tiles that PTX has for elements of so many bits: m and k.
+# The tile sizes (m, k) that PTX has, by the bits of an element.
 _TILES = {
     1: {(8, 128), (16, 128), (16, 256)},
     4: {(8, 32), (16, 32), (16, 64)},
@@ -63,7 +63,7 @@ _TILES = {
 }
 
 
-# And of a sparse A: m is 16.
+# The same for a sparse A, where m is 16.
 _SPARSE_K = {4: (64, 128), 8: (32, 64), 16: (16, 32), 32: (8, 16)}
 
 
@@ -136,7 +136,7 @@ def _mma(use: Use) -> str:
     return code + "}"
 
 
-# Of a kind: k, and by the size of the vectors of scales the types of scales, as ptxas takes them.
+# For each kind: k, and the scale types that ptxas accepts for each scale vector size.
 _SCALED = {
     "mxf8f6f4": (32, {"1X": ("ue8m0",)}),
     "mxf4": (64, {"2X": ("ue8m0",)}),
@@ -145,7 +145,7 @@ _SCALED = {
 
 
 def eight_bit_type(name: str) -> str:
-    """The simulator's type of a float that has a byte of its own."""
+    """The simulator's type for a float that is stored in one byte."""
     return "$Type_" + ("ByteE2M1" if name == "e2m1" else name.upper())
 
 

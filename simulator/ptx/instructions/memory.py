@@ -16,13 +16,13 @@ _TYPE = r"(?:\.(?P<vector>v[248]))?\.(?P<type>[busf](?:8|16|32|64)|b128)"
 
 
 def pointer(use: Use, index: int) -> str:
-    """The address that operand `index` is, as a pointer."""
+    """The address in operand `index`, as a pointer."""
     space = use.groups.get("space") or ""
     return f"${'shared' if space.startswith('shared') else 'generic'}({use[index]})"
 
 
 def announcement(use: Use) -> str:
-    """What tells the checker for whom an instruction is, and whether it acquires or releases."""
+    """Tells the checker an instruction's scope, and whether it acquires or releases."""
     parts = set(use.instruction.mnemonic.split("."))
     scope = f"$Scope_{'Block' if 'cta' in parts else 'Device'}"
     told = "$announce_acquire(); " if parts & {"acquire", "acq_rel"} else ""
@@ -106,7 +106,7 @@ RULES = [
         "{0} = !$is_shared({1});",
         "memory.h",
     ),
-    # What says how to cache, and not what to read.
+    # Qualifiers that say how to cache and do not change what is read.
     Rule(r"prefetchu\.L1", ";", "values.h"),
     Rule(
         r"prefetch(?:\.(?:global|local|const|param(?:::entry)?))?(?:\.tensormap|\.L[12](?:::\w+)?)",
@@ -119,7 +119,7 @@ RULES = [
         "{0} = 0;",
         "values.h",
     ),
-    # Orders what is carried out in order here.
+    # Fences: they order operations that the simulator carries out in order anyway.
     Rule(r"membar\.(?:cta|gl|sys)", _fence, "values.h"),
     Rule(
         r"fence(?:\.(?:sc|acq_rel|acquire|release))?(?:\.sync_restrict::shared::\w+)?"

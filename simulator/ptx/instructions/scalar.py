@@ -18,7 +18,7 @@ _XORSIGN = r"(?P<xorsign>\.xorsign\.abs)?"
 
 
 def _sources(use: Use, count: int) -> list[str]:
-    """The operands after the first, which has the result."""
+    """The operands after the first, which receives the result."""
     if len(use) != count + 1:
         raise NotPtx(f"{use.instruction.text}: it takes {count + 1} operands")
     return [use[index] for index in range(1, count + 1)]
@@ -177,7 +177,7 @@ _BIT_FIELDS = [
 
 
 def _floating(name: str, count: int, is_template: bool = True) -> Callable[[Use], str]:
-    """`name` of the operands, with what the modifiers do before and after it."""
+    """A call of `name` with the operands; modifiers are applied before and after it."""
 
     def code(use: Use) -> str:
         groups, kind = use.groups, use.groups["type"]
@@ -217,7 +217,7 @@ def _pairwise(name: str, count: int) -> Callable[[Use], str]:
 
 
 def _extreme(use: Use) -> str:
-    """Of two; f32 also of three, or of the magnitudes of three."""
+    """min or max of two operands; for f32 also of three, or of the magnitudes of three."""
     groups, kind = use.groups, use.groups["type"]
     is_half = kind in _HALVES
     has_three = kind == "f32" and len(use) == 4 and not groups["xorsign"]
@@ -239,7 +239,7 @@ def _extreme(use: Use) -> str:
 
 
 def _mixed(name: str, count: int) -> Callable[[Use], str]:
-    """f32 of f16 or bf16, which are its values exactly; the last operand is f32."""
+    """f32 operations on f16 or bf16 operands, which convert exactly; the last operand is f32."""
 
     def code(use: Use) -> str:
         groups = use.groups
@@ -356,7 +356,7 @@ _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _BOOLEAN = r"(?:\.(?P<op>and|or|xor))?"
 _COMPARE, _HALF_COMPARE = "comparisons.h", "half_comparisons.h"
 _ANY = f"{_ORDERED}|{_UNORDERED}"
-# Each comparison before and from its type on.
+# Each comparison as two patterns: what precedes its type, and the type.
 _COMPARED = [
     (rf"(?P<cmp>eq|ne){_BOOLEAN}", "b16|b32|b64"),
     (rf"(?P<cmp>{_ORDERED}){_BOOLEAN}", "s16|s32|s64"),
@@ -378,7 +378,7 @@ def _compared(use: Use, a: str, b: str, kind: str) -> str:
 
 
 def _comparisons(use: Use, first: int) -> tuple[list[str], str]:
-    """Those of the operands from `first` on, and ` && p` or the like, which each of them gets."""
+    """Comparisons of the operands from `first` on, and the ` && p` or the like appended to each."""
     if len(use) != first + 2 + bool(use.groups["op"]):
         raise NotPtx(f"{use.instruction.text}: the number of its operands")
     kind, a, b = use.groups["type"], use[first], use[first + 1]
@@ -409,7 +409,7 @@ def _setp(use: Use) -> str:
     )
 
 
-# What `set` writes for true.
+# The value that `set` writes for true.
 _TRUE = {"u32": "~0u", "s32": "~0u", "u16": "0xffff", "s16": "0xffff"}
 _TRUE |= {"f32": "0x3f800000u", "f16": "0x3c00", "bf16": "0x3f80"}
 
@@ -425,7 +425,7 @@ def _set(use: Use) -> str:
 
 
 def _results_of(kind: str) -> str:
-    """What a result may be depends on the type that is compared."""
+    """The allowed result types depend on the type that is compared."""
     if kind.endswith("x2"):
         return f"u32|s32|{kind}"
     if kind in _HALVES:
@@ -496,7 +496,7 @@ _ANY_INTEGER = "[us](?:8|16|32|64)"
 
 
 def _cvt(function: str) -> Callable[[Use], str]:
-    """function: with its arguments by the groups' names, without its operand."""
+    """function: a call that names its arguments by the pattern's groups and lacks its operand."""
 
     def code(use: Use) -> str:
         groups = use.groups

@@ -9,7 +9,7 @@ from simulator.ptx.instructions.matrices import array
 from simulator.ptx.language import NotPtx, Operand
 from simulator.ptx.rules import CTA_GROUP, Rule, Use
 
-# Of the shapes of a load or a store: its name in C++, and the registers of one repetition.
+# For each shape of a load or store: its C++ name, and the registers of one repetition.
 _SHAPES = {
     "32x32b": ("Lanes32x32", 1),
     "16x64b": ("Lanes16x64", 1),
@@ -20,10 +20,10 @@ _SHAPES = {
 
 
 def _shape(use: Use, registers: int, operands: int = 2) -> str:
-    """The shape as an argument. registers: the index of those that are loaded or stored.
+    """The shape as an argument. registers: the index of the operand that is loaded or stored.
     operands: how many there are besides a split.
 
-    Raises: NotPtx, where there are not so many registers or operands.
+    Raises: NotPtx if the number of registers or operands is wrong.
     """
     name, each = _SHAPES[use.groups["shape"]]
     count, there = int(use.groups["num"]) * each, len(use.vector(registers))
@@ -114,7 +114,7 @@ def _array(values: Iterable[object]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
-# Of a kind with scales, how many a row has by the name of its vectors; the first is the default.
+# For each kind with scales: the scales per row, by scale vector name; the first is the default.
 _VECTORS = {
     "mxf8f6f4": {"scale_vec::1X": 1, "block32": 1},
     "mxf4": {"scale_vec::2X": 2, "block32": 2},
@@ -123,7 +123,7 @@ _VECTORS = {
 
 
 def _product_fields(use: Use) -> tuple[dict[str, str], int]:
-    """Of `[d], a, b{, [metadata]}, instruction`; a or `[a]`. And how many operands these are."""
+    """`[d], a, b{, [metadata]}, instruction`; a or `[a]`. Also returns their number of operands."""
     groups, in_memory = use.groups, use.operand(1).kind == "address"
     fields = {
         "blocks": f"uint8_t({groups.get('cta') or 1})",
@@ -189,8 +189,8 @@ def _scaled_product(use: Use) -> str:
     return _operation("Product", fields | {"accumulates": f"bool({use[at + 2]})"})
 
 
-# Of a copy by its shape: lanes, bytes, and where each quarter of the memory begins among the lanes.
-# The first lane of each quarter alone has four, whose quarters are one lane high.
+# By a copy's shape: lanes, bytes, and the lane at which each quarter of the memory begins.
+# For 4 lanes, each quarter is one lane high: only the first lane of each quarter has data.
 _COPIES = {
     "4x256b": (4, 32, (0, 1, 2, 3)),
     "128x256b": (128, 32, (0, 32, 64, 96)),

@@ -6,7 +6,7 @@ from simulator.ptx.rules import Rule, Use
 
 
 def _shuffle(use: Use) -> str:
-    """`d|p, a, b, c, mask`; p is whether the source lies within its segment."""
+    """`d|p, a, b, c, mask`; p tells whether the source lane lies within the segment."""
     mode = use.groups["mode"]
     is_pair = use.operand(0).kind == "pair"
     rest = [use[index] for index in range(1 + is_pair, len(use))]
@@ -70,7 +70,7 @@ RULES = [
     Rule(r"activemask\.b32", "{0} = __activemask();", "warps.h"),
     Rule(r"bar\.warp\.sync", "__syncwarp({0});", "warps.h"),
     Rule(r"elect\.sync", _elect, "warps.h"),
-    # How many registers a warp has is of no consequence here, but to the checker.
+    # Only the checker uses a warp's number of registers.
     Rule(r"setmaxnreg\.inc\.sync\.aligned\.u32", "$set_registers({0}, true);", "registers.h"),
     Rule(r"setmaxnreg\.dec\.sync\.aligned\.u32", "$set_registers({0}, false);", "registers.h"),
 ]

@@ -29,7 +29,7 @@ _SHAPES = {
     "f64": ((8, 8, 4),),
     "b1": ((8, 8, 128),),
 }
-# Those of C and D, by that of A.
+# The types of C and D, by the type of A.
 _RESULTS = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}
 
 
@@ -43,7 +43,7 @@ def _is_there(use: Use, a: str, result: str) -> bool:
 
 
 def _fragment(use: Use, part: str, type_: str, layout: str | None) -> tuple[str, str, int]:
-    """It in C++, the word of its registers, and how many a lane has."""
+    """The fragment in C++, the type of its registers, and how many registers a lane has."""
     m, n, k = _shape(use)
     name, bits = _TYPES[type_]
     parts = {"a": ("matrix_a", m * k), "b": ("matrix_b", k * n)}
@@ -64,7 +64,7 @@ def _registers(use: Use, index: int, count: int) -> list[str]:
 
 
 def _in_memory(use: Use) -> tuple[str, str]:
-    """The layout's argument of an accumulator, and the distance of two rows or columns."""
+    """An accumulator's layout argument, and the stride between two rows or columns."""
     m, n, k = _shape(use)
     part, layout = use.groups["part"], use.groups["layout"]
     lines = {"a": (k, m), "b": (n, k)}.get(part, (n, m))
