@@ -1,1 +1,1 @@
-"""The command kernel-playground: folders of one's own, JupyterLab on them, and the tools."""
+"""The command kernel-playground: creates playground folders, and starts JupyterLab and tools."""

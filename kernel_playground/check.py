@@ -94,7 +94,7 @@ def reports(what: list[str], options: dict[str, object]) -> Iterator[Report]:
 
 
 def _script(what: list[str]) -> Callable[[], None]:
-    """A call that runs it as Python does."""
+    """A call that runs the script as Python would."""
     path = Path(what[0])
 
     def script() -> None:
@@ -113,7 +113,7 @@ def _script(what: list[str]) -> Callable[[], None]:
 
 
 def _of_op(name: str, options: dict[str, object]) -> Iterator[Report]:
-    """The op in both directions, on a small shape."""
+    """Reports of the op, forward and backward, on a small shape."""
     subject = OpSubject(name)
     settings = settings_for(arguments.an_op(name), None, "float32", False, None, {})
     for backward in (False, True):

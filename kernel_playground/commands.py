@@ -82,7 +82,7 @@ def _ship(words: list[str]) -> int:
 
 
 def _loader(command: str, words: list[str]) -> int:
-    """What `python -m jitload` does."""
+    """Runs a command of `python -m jitload`."""
     import jitload
 
     return jitload.main([command, *words])
@@ -98,15 +98,15 @@ def _check(words: list[str]) -> int:
 
 
 def _status_of(child: int) -> int:
-    """Wait for the process in which a program is checked, which its own code may end.
+    """Wait for the process that checks a program; the program's own code may end it.
 
-    Returns the exit status; where a signal has ended it, we say so.
+    Returns the exit status, and reports the signal if one has ended the process.
     """
     while True:
         try:
             _, status = os.waitpid(child, 0)
             break
-        except KeyboardInterrupt:  # which is the child's, too
+        except KeyboardInterrupt:  # the child receives it, too
             continue
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
@@ -176,9 +176,9 @@ def main(words: list[str] | None = None) -> int:
 
 
 def script() -> None:
-    """What the installed command and `python -m kernel_playground` do."""
+    """Entry point of the installed command and of `python -m kernel_playground`."""
     status = main()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)  # to end in order takes torch longer than Ctrl-C should
+    os._exit(status)  # torch's orderly shutdown takes longer than Ctrl-C should

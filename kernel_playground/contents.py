@@ -1,6 +1,6 @@
-"""What belongs to the project's parts, as files: what `new` copies, and what a wheel holds.
+"""Lists the files of the project's parts: those that `new` copies, and those in a wheel.
 
-setup.py reads this, too, with nothing installed.
+setup.py also imports this module, with nothing installed.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from pathlib import Path
 from playground_folder.place import OF_LIBRARY
 
 LIBRARY = OF_LIBRARY
-# What is the user's to edit, and the pages that the chapters link to.
+# Files that the user may edit, and the pages that the chapters link to.
 FOLDER = (".clang-format", "docs", "kernels", "notebooks", "reference.py")
 
-# Left behind by tools and readers, and the programs that write and publish the pages.
+# Left out: what tools and readers leave behind, and the programs that publish the pages.
 _LEFT_OUT = (
     "__pycache__",
     ".ipynb_checkpoints",

@@ -1,9 +1,9 @@
-"""Folders of one's own: `new` makes them from the originals, `update` renews them.
+"""A user's playground folders: `new` copies them from the originals, `update` renews them.
 
-A folder has a MARKER: the digest of every file as it was copied. A file that still has it is the
-originals' and is renewed; one that has another is the user's and stays. All that is new is written
-to STAGE first and moved to its place in the end, so that nobody finds half a file; an update that
-was killed while it moved is completed by the next one.
+A folder's MARKER holds the digest of every file as it was copied. `update` renews a file that still
+has this digest; a file with another digest was edited by the user and stays. New files are first
+written to STAGE and then moved, so that nobody finds half a file. If an update is killed while it
+moves files, the next one completes it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from kernel_playground.contents import FOLDER, files
 from playground_folder.place import MARKER, ORIGINALS
 
 STAGE = ".kernel-playground.update"  # in the folder
-NEW = ".new"  # behind the name of a file that the user's own keeps from its place
+NEW = ".new"  # suffix of an original whose place a file of the user's has
 
 
 class Refused(Exception):
-    """What was asked for would harm something, or cannot be; it says what and why."""
+    """The request is impossible or would do harm; the message says why."""
 
 
 def release() -> str:
     """The version of the project."""
     try:
         return version("kernel-playground")
-    except PackageNotFoundError:  # on the path, without an install
+    except PackageNotFoundError:  # imported from the path, not installed
         return "unknown"
 
 
 @dataclass
 class Marker:
-    """What is known of a folder's files, by their names: digests as of the last copy.
+    """The digests of a folder's files as of the last copy, by their names.
 
-    beside: of those that were laid beside an edited one.
+    beside: the digests of the files that were laid beside an edited one.
     """
 
     version: str = field(default_factory=release)
@@ -68,15 +68,15 @@ class Marker:
 
 @dataclass
 class Change:
-    """What is done with a folder: its files by the originals that go there, and what to tell.
+    """The changes to a folder: the originals to write, by their places, and what to report.
 
     Attributes:
         write: an original for each place.
-        marker: what the marker says in the end.
-        edited: by the user, and newer among the originals: those are laid beside them.
-        deleted: by the user; they stay away.
-        taken: files of the user's own where the originals have one now, which is laid beside.
-        gone: of which the originals have none any more.
+        marker: the marker's contents after the change.
+        edited: files that the user edited and the originals renewed: those are laid beside them.
+        deleted: files that the user deleted; they are not copied again.
+        taken: the user's own files where the originals now have one; that is laid beside.
+        gone: files that the originals no longer have.
     """
 
     write: dict[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def new(folder: Path, originals: Path = ORIGINALS) -> Change:
             _carry_out(folder, change, originals)
     except BaseException:
         if made:
-            with contextlib.suppress(OSError):  # it was stopped while files moved there
+            with contextlib.suppress(OSError):  # an update was stopped while it moved files there
                 folder.rmdir()
         raise
     return change
@@ -126,7 +126,7 @@ def update(folder: Path, originals: Path = ORIGINALS) -> Change:
 
 
 def plan(folder: Path, before: Marker, originals: Path) -> Change:
-    """What is to be done; nothing is done yet."""
+    """Plans the changes; changes nothing yet."""
     change = Change()
     for name in files(FOLDER, originals):
         newest, here = digest(originals / name), digest(folder / name)
@@ -155,7 +155,7 @@ def plan(folder: Path, before: Marker, originals: Path) -> Change:
 
 
 def _free(folder: Path, name: str, newest: str, before: Marker) -> str:
-    """A name that no file has, but one that was laid there and that nobody has edited since."""
+    """A name that no file has, or only a file that was laid there and not edited since."""
     number, found = 1, name
     while digest(folder / found) not in (None, newest, before.beside.get(found)):
         number += 1
@@ -164,7 +164,7 @@ def _free(folder: Path, name: str, newest: str, before: Marker) -> str:
 
 
 def digest(path: Path) -> str | None:
-    """Of a file's bytes; None where there is none. A link or a folder is none of the originals'."""
+    """The digest of a file's bytes; "a link" or "a folder" for those; None if there is nothing."""
     try:
         if path.is_symlink():
             return "a link"
@@ -180,7 +180,7 @@ def digest(path: Path) -> str | None:
 def _carry_out(folder: Path, change: Change, originals: Path) -> None:
     """Write everything to STAGE, then move it, the marker last."""
     stage = folder / STAGE
-    shutil.rmtree(stage, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(stage, ignore_errors=True)  # left by an update that was killed
     try:
         for place, name in change.write.items():
             _write(stage / place, (originals / name).read_bytes())
@@ -195,14 +195,14 @@ def _carry_out(folder: Path, change: Change, originals: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A file of the user's, whatever the permissions of the original."""
+    """Write a file that the user may edit, whatever the permissions of the original."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, which ends with the process."""
+    """Hold a lock on the folder; it ends with the process at the latest."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -215,7 +215,7 @@ def _alone(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Refused(f"another process is just changing {folder}") from None
         except OSError:
-            pass  # a file system without locks
+            pass  # the file system has no locks
         yield
     finally:
         os.close(place)
@@ -223,7 +223,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait for the few milliseconds that files take to move."""
+    """Delay Ctrl-C for the few milliseconds that moving the files takes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

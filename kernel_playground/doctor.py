@@ -1,4 +1,4 @@
-"""What there is for notebooks, and then what `python -m jitload doctor` says of the compilers."""
+"""Checks what notebooks need, and then the compilers, as `python -m jitload doctor` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTEBOOKS = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib", "pandas")
 def doctor() -> int:
     """Print a line for each thing, with the remedy where it is missing.
 
-    The exit status is 0 where all is there that notebooks and the default target need.
+    The exit status is 0 if everything that notebooks and the default target need is there.
     """
     row("playground", f"{release()}, {place.LIBRARY}")
     hidden = namesakes(Path.cwd())

@@ -1,14 +1,14 @@
-"""What git keeps of a chapter that a reader has run or opened: git_filter.py PATH
+"""Git's clean filter for chapters that a reader has run or opened: git_filter.py PATH
 
-Set-up has git call it for the notebooks of .gitattributes. It writes a notebook without
-what Jupyter adds when it saves one; and if it was run, with the committed outputs, where
-the code of a cell is the committed one. So a run alone is no change. The file stays as it is.
+Set-up has git call it for the notebooks of .gitattributes. It drops what Jupyter adds when it saves
+a notebook. If the notebook was run, it puts the committed outputs back into cells whose code is
+unchanged, so that git sees no change from a run alone. The file on disk stays as it is.
 
-What publish.py writes has no execution counts and passes unchanged. So does what is no notebook.
-git status takes a file of another size for a changed one and asks no filter. So Jupyter's server
-calls `after_saving`, which has git note the new size where the filter finds no change.
+Notebooks that publish.py wrote have no execution counts and pass unchanged, as do other files.
+git status takes a file of another size as changed and calls no filter. Therefore Jupyter's server
+calls `after_saving`, which has git note the new size if the filter finds no change.
 
-Nothing but the standard library is needed, for git may call it dozens of times.
+It needs only the standard library, because git may call it dozens of times.
 """
 
 import json
@@ -69,7 +69,7 @@ def after_saving(model: dict, os_path: str, **_: object) -> None:
         if is_same and git("config", "filter.chapters.clean"):
             git("add", "--", path.name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.SubprocessError):
-        pass  # a reader's own notebook, or no git: it was saved, and that is what counts
+        pass  # a reader's own notebook, or no git: the save itself has succeeded
 
 
 def main(path: str) -> None:

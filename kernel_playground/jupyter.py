@@ -1,4 +1,4 @@
-"""JupyterLab on a folder, with what the lab adds to its pages."""
+"""Starts JupyterLab on a folder, with the lab's additions to its pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ops(folder: Path) -> list[str]:
 
 
 def _source(notebook: Path) -> str:
-    """Of a notebook's cells; that of one which cannot be read, JupyterLab will say, is none."""
+    """The source of a notebook's cells; "" if it cannot be read, which JupyterLab will report."""
     try:
         cells = json.loads(notebook.read_bytes())["cells"]
         return "\n".join("".join(cell["source"]) for cell in cells)
@@ -45,7 +45,7 @@ def _source(notebook: Path) -> str:
 
 
 def build_ahead(folder: Path) -> None:
-    """Have kernels built, in a process that ends with this one and whatever this becomes."""
+    """Build kernels in another process, which ends with this one, even after exec."""
     names = ops(folder)
     if not names:
         return
@@ -63,19 +63,19 @@ def build_ahead(folder: Path) -> None:
 
 
 def command(folder: Path, more: list[str]) -> list[str]:
-    """What starts JupyterLab on a folder. more: options of its own, which come last."""
+    """The command that starts JupyterLab on a folder. more: options for JupyterLab, put last."""
     chapter = first_chapter(folder)
     options = ["--log-level=WARN", f"--ServerApp.root_dir={folder}"]
     options += [f"--LabApp.default_url=/lab/tree/{chapter}"] if chapter else []
     options += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     displays = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
     options += [] if sys.platform == "darwin" or any(displays) else ["--no-browser"]
-    alone = "-P"  # no module of the folder is imported in place of one of Jupyter's
+    alone = "-P"  # so that no module of the folder is imported in place of Jupyter's
     return [sys.executable, alone, "-m", "jupyterlab", *options, *more]
 
 
 def environment() -> dict[str, str]:
-    """With the colours for CUDA and the other settings of SHARE's."""
+    """The environment with SHARE's settings, such as the colours for CUDA."""
     added = {"JUPYTER_PATH": SHARE, "JUPYTER_CONFIG_PATH": SHARE / "config"}
     paths = {
         name: os.pathsep.join(filter(None, [str(path), os.environ.get(name)]))
@@ -85,7 +85,7 @@ def environment() -> dict[str, str]:
 
 
 def lab(folder: Path, more: list[str]) -> int:
-    """Become JupyterLab."""
+    """Replace this process with JupyterLab (exec)."""
     if not find_spec("jupyterlab"):
         raise ModuleNotFoundError("JupyterLab is not installed", name="jupyterlab")
     os.chdir(folder)

@@ -1,7 +1,7 @@
 """Links of a chapter that a reader has copied to notebooks/mine/.
 
-A chapter's links begin in notebooks/. Jupyter's server calls `before_saving`, for the copy that its
-page makes, too, and a link that leads nowhere from the copy is led to what it meant.
+A chapter's links are relative to notebooks/. Jupyter's server calls `before_saving`, also for a
+copy made on its page; it repairs each link that leads nowhere from the copy.
 """
 
 import re
@@ -12,7 +12,7 @@ _LINK = re.compile(r"(\]\()([^)\s:#]+)([^)]*\))")
 
 
 def led_from(folder: Path, text: str) -> str:
-    """Markdown in `folder`, with links to what lies in the folder above it."""
+    """Markdown in `folder`, whose broken links are redirected to the folder above it."""
 
     def link(found: re.Match) -> str:
         target = unquote(found[2])

@@ -1,11 +1,11 @@
-"""Which folder's kernels/, notebooks/ and reference.py a process means.
+"""Finds the folder whose kernels/, notebooks/ and reference.py a process uses.
 
-In a clone they are the clone's. Installed from a wheel they are those of the folder that
-`kernel-playground new` made and in which the process works: see `playground_folder.place`. With
-`install` these names are imported from there, in scripts and notebooks of its subfolders, too.
+In a clone this is the clone. If the project is installed from a wheel, it is the folder that
+`kernel-playground new` made and in which the process works: see `playground_folder.place`.
+`install` has these names imported from there, also by scripts and notebooks in its subfolders.
 
-A wheel's .pth file has every Python of its environment call `install`, so this imports nothing that
-Python has not imported by then.
+A wheel's .pth file has every Python process of its environment call `install`, so this module
+imports nothing that Python has not already imported by then.
 """
 
 import sys
@@ -18,7 +18,7 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
-        """What Python's import asks for; None leaves it to sys.path."""
+        """The method that Python's import calls; None leaves the name to sys.path."""
         if name not in NAMES:
             return None
         from playground_folder import place
@@ -27,6 +27,6 @@ class Finder:
 
 
 def install() -> None:
-    """Have NAMES imported from the folder, where there is one."""
+    """Have NAMES imported from the folder, if there is one."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

@@ -1,4 +1,4 @@
-"""Where the folder lies that a process means, and where the rest of the project does."""
+"""Finds the folder that a process uses, and the rest of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 MARKER = ".kernel-playground.json"  # in a folder that `kernel-playground new` made
 SETTING = "KERNEL_PLAYGROUND_FOLDER"
-# What is imported by name from any folder, and the licence of all.
+# The names that are imported from any folder, and the licence.
 OF_LIBRARY = (
     "LICENSE",
     "jitload.py",
@@ -22,18 +22,18 @@ OF_LIBRARY = (
     "simulator",
     "toolchain",
 )
-LIBRARY = Path(__file__).resolve().parents[1]  # where those lie: the clone, or within a wheel
+LIBRARY = Path(__file__).resolve().parents[1]  # the clone, or within a wheel
 _IS_CLONE = (LIBRARY / "kernels").is_dir()
-ORIGINALS = LIBRARY if _IS_CLONE else LIBRARY.parent / "originals"  # of what `new` copies
+ORIGINALS = LIBRARY if _IS_CLONE else LIBRARY.parent / "originals"  # what `new` copies
 
 
 def root() -> Path:
-    """The folder of this process; outside of all folders the originals, which are a clone's own."""
+    """The folder of this process; outside of all folders, the originals (in a clone, the clone)."""
     return marked() or ORIGINALS
 
 
 def is_for_editing() -> bool:
-    """Whether that is a clone or a folder of the user's, and not what a wheel has installed."""
+    """Whether `root` is a clone or a user's folder, and not files that a wheel has installed."""
     return _IS_CLONE or marked() is not None
 
 
@@ -48,27 +48,27 @@ def marked() -> Path | None:
 
 
 def around(place: Path) -> Path | None:
-    """The nearest folder with a marker: a place itself, or one that it lies in."""
+    """The nearest folder with a marker: the place itself, or one that contains it."""
     place = place.resolve()
     return next((each for each in (place, *place.parents) if (each / MARKER).is_file()), None)
 
 
 def _starts() -> Iterator[Path]:
-    """The program's folder, unless it is one of the environment's programs; then where we are."""
+    """The program's folder, unless the program is the environment's; then the working directory."""
     if sys.path and (first := sys.path[0]) and around(Path(first)):
-        import sysconfig  # late: an import of the loader would wait for it
+        import sysconfig  # late, because importing the loader would otherwise wait for it
 
         of_environment = map(sysconfig.get_path, ("scripts", "stdlib", "purelib", "platlib"))
         if not any(Path(first).is_relative_to(folder) for folder in of_environment):
             yield Path(first)
     try:
         yield Path.cwd()
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # the working directory was removed
         return
 
 
 def require(*names: str) -> None:
-    """Raises ImportError where another module is found first instead of one of LIBRARY's."""
+    """Raises ImportError if another module would be imported in place of one of LIBRARY's."""
     for name in names:
         found = find_spec(name)
         if found and found.origin and not Path(found.origin).resolve().is_relative_to(LIBRARY):
@@ -79,9 +79,9 @@ def require(*names: str) -> None:
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """How to import a module of the folder; None where there is no folder, or no such file."""
+    """The import spec of a module of the folder; None if there is no folder, or no such file."""
     folder = marked()
     spec = PathFinder.find_spec(name, [str(folder)]) if folder else None
-    if spec and spec.loader is None:  # without __init__.py: a plain list, or sys.path would count
+    if spec and spec.loader is None:  # no __init__.py: a plain list, else sys.path would count
         spec.submodule_search_locations = list(spec.submodule_search_locations)
     return spec
