@@ -1,8 +1,8 @@
-"""What chapters list of the project's sources, made again without running a cell.
+"""Renews the source listings in chapters without running their cells.
 
-publish.py holds these outputs to the sources, for whoever edits a kernel does not run the chapters
-that list it. An output says from which files it is, and its call of lab.source which names they
-define. Files that a chapter writes itself, into what publish.py calls tmp/, are left alone.
+publish.py compares these outputs with the sources, because whoever edits a kernel does not run the
+chapters that list it. An output names its files, and its call of lab.source names what it lists.
+Files that a chapter writes itself, to what publish.py calls tmp/, are left alone.
 """
 
 import ast
@@ -18,9 +18,9 @@ import jitload
 from lab.notebook.source import Source, definition, listing
 
 ROOT = Path(__file__).resolve().parent.parent
-# Where a function may have moved to.
+# Folders to which a function may have moved.
 SOURCES = ("kernels/**/*.cu*", "kernels/**/*.h", "notebooks/ladders/*.cu")
-MARKDOWN = "text/markdown"  # nothing else that cells show has it
+MARKDOWN = "text/markdown"  # no other output has it
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Listing:
 
     @property
     def data(self) -> dict[str, str]:
-        """The output's data as they would be now."""
+        """The output's data for the sources as they are now."""
         return {MARKDOWN: self.source._repr_markdown_(), "text/plain": repr(self.source)}
 
     @property
@@ -66,7 +66,7 @@ def listings(notebook: nbformat.NotebookNode) -> Iterator[Listing]:
 
 
 def files_of(data: nbformat.NotebookNode) -> list[Path]:
-    """The files that a listing names, in `lab.source`'s form; none where it is no listing."""
+    """The files that a listing of `lab.source` names; empty if the output is no listing."""
     named = re.match(r"`([^`\n]+)`\n\n```", data.get(MARKDOWN, ""))
     return [ROOT / label for label in named[1].split(", ")] if named else []
 
@@ -82,7 +82,7 @@ def calls_in(source: str) -> list[ast.Call]:
 
 
 def source_of(call: ast.Call, files: list[Path]) -> Source:
-    """What a call lists now that has listed something of these files."""
+    """What a call, whose output was taken from these files, lists now."""
     of, *arguments = call.args
     names = [each.value for each in arguments if isinstance(each, ast.Constant)]
     if len(names) != len(arguments):
@@ -97,8 +97,8 @@ def source_of(call: ast.Call, files: list[Path]) -> Source:
 
 
 def place_of(name: str, files: list[Path]) -> Path:
-    """The first of these files that defines a name; where it has moved, the only one that does, or
-    that has the file's name in another folder."""
+    """The first of these files that defines a name. If it has moved: the only file that defines
+    it, or that has the file's name in another folder."""
     if places := [path for path in files if defines(path, name)]:
         return places[0]
     moved = [path for where in SOURCES for path in sorted(ROOT.glob(where)) if defines(path, name)]
@@ -118,7 +118,7 @@ def defines(path: Path, name: str) -> bool:
 
 
 def python_source(name: str, path: Path) -> Source:
-    """A function or a class of a module."""
+    """The source of a module's function or class."""
     text = path.read_text()
     for node in ast.parse(text).body:
         if getattr(node, "name", None) == name:

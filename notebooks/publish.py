@@ -14,10 +14,10 @@ no timestamps, no counts, no widget state, no editor's metadata, no path of this
 The chapters are those that notebooks/index.md links to, in its order, and nothing else lists them.
 Other notebooks are a reader's: the tests and the site leave them alone.
 
-Readers also run and edit the chapters and the exercises. What was published can be told from that:
-beside a chapter's outputs stands the digest of the code that made them, and exercises/SHA256SUMS
-holds a digest of each exercise. `make test` skips what somebody has edited, `pytest --edited` does
-not, and `--check` fails for it.
+Readers also run and edit the chapters and the exercises. Digests tell the published state: a
+chapter's outputs have the digest of the code that made them, and exercises/SHA256SUMS has one of
+each exercise. `make test` skips edited files, `pytest --edited` does not, and `--check` fails for
+them.
 
 To read the chapters as web pages: `make chapters` (notebooks/site/book.py).
 """
@@ -47,7 +47,7 @@ NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
 INDEX = NOTEBOOKS / "index.md"
 EXERCISES = NOTEBOOKS / "exercises"
-SUMS = EXERCISES / "SHA256SUMS"  # as sha256sum writes them
+SUMS = EXERCISES / "SHA256SUMS"  # in sha256sum's format
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -89,7 +89,7 @@ def exercises() -> list[Path]:
 def edited(path: Path) -> bool:
     """Whether somebody has edited a chapter or an exercise, or run a chapter and saved it.
 
-    A new one, of which nothing is noted yet, is not edited. Other files never are.
+    A new one without a noted digest does not count as edited. Other files never count.
     """
     if path in chapters():
         notebook = nbformat.read(path, as_version=4)
@@ -124,7 +124,7 @@ def note_exercises() -> None:
 
 
 def problems(paths: list[Path]) -> list[str]:
-    """What is not fit to publish in these chapters, and in the exercises and the index."""
+    """The problems that keep these chapters, the exercises or the index from being published."""
     found = [f"{shown(path)}: {what}" for path in paths for what in problems_of(path)]
     noted = sums()
     for path in exercises():
@@ -144,9 +144,9 @@ def problems(paths: list[Path]) -> list[str]:
 
 
 def problems_of(path: Path) -> list[str]:
-    """What is not fit to publish in one chapter."""
+    """The problems that keep one chapter from being published."""
     try:
-        # before nbformat reads it, which gives the second of two cells with one id another one
+        # before nbformat reads it, which gives a cell with another's id a new one
         ids = [cell.get("id") for cell in json.loads(path.read_text())["cells"]]
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -183,7 +183,7 @@ def problems_of(path: Path) -> list[str]:
 
 
 def problems_of_listings(notebook: nbformat.NotebookNode, path: Path) -> Iterator[str]:
-    """Which listings differ from the sources, and of which ones nobody can tell."""
+    """The listings that differ from the sources, and those that cannot be compared."""
     from notebooks.listings import listings  # late: it imports PyTorch
 
     for each in listings(notebook):
@@ -197,7 +197,7 @@ def problems_of_listings(notebook: nbformat.NotebookNode, path: Path) -> Iterato
 
 
 def asks(cell: nbformat.NotebookNode) -> bool:
-    """Whether the cell has an exercise judged."""
+    """Whether the cell judges an exercise."""
     return re.search(r"^(check|judge)\(", cell.source, re.M) is not None
 
 
@@ -208,7 +208,7 @@ def is_unsolved(cell: nbformat.NotebookNode) -> bool:
 
 
 def tracked(pattern: str) -> list[Path]:
-    """The files that git knows and whose paths match; none where this is no git checkout."""
+    """The files that git tracks and whose paths match; none if this is no git checkout."""
     try:
         answer = subprocess.run(
             ["git", "ls-files", "-z", "--", pattern], cwd=ROOT, capture_output=True, check=True
@@ -258,7 +258,7 @@ def run(notebook: nbformat.NotebookNode, folder: Path, machine: str | None) -> N
         alone = nbformat.v4.new_notebook(cells=measured, metadata=METADATA)
         try:
             execute(alone, folder)
-        finally:  # where a cell has raised, its traceback is there, too
+        finally:  # also after a cell has raised, for its traceback
             for cell, ran in zip(measured, alone.cells, strict=True):
                 cell.update(ran)
         noted["machine"] = machine
@@ -274,13 +274,13 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     places = ((ROOT, "."), (sys.prefix, "python"), (Path.home(), "~"), (temporary, "tmp"))
     for folder, name in places:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
-    text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # another one in every run
-    text = re.sub(r"tmp/ipykernel_\d+/\d+\.py", "cell", text)  # as a warning names a cell
+    text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # differs in every run
+    text = re.sub(r"tmp/ipykernel_\d+/\d+\.py", "cell", text)  # how a warning names a cell
     return with_note(without_traces(nbformat.from_dict(json.loads(text))))
 
 
 def with_note(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook, whose first cell says at its end whose the published outputs are."""
+    """The notebook, whose first cell ends with a note on the machine that made its outputs."""
     published = notebook.metadata.get(OUTPUTS)
     if published and notebook.cells and notebook.cells[0].cell_type == "markdown":
         first, machine = notebook.cells[0], published.get("machine")
@@ -310,9 +310,9 @@ def without_traces(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def is_seen(output: nbformat.NotebookNode) -> bool:
-    """Whether a page shows it: not a widget, which needs a kernel, nor a cleared progress line.
+    """Whether a page shows an output: no widget, which needs a kernel, nor cleared progress line.
 
-    Nor what a library warns of: that is news for whoever runs the chapter.
+    A library's warnings are left out, too: they concern whoever runs the chapter.
     """
     data = output.get("data", {})
     if "application/vnd.jupyter.widget-view+json" in data or data == {"text/plain": ""}:
@@ -323,12 +323,12 @@ def is_seen(output: nbformat.NotebookNode) -> bool:
 
 def write(notebook: nbformat.NotebookNode, path: Path) -> None:
     text = nbformat.writes(notebook) + "\n"
-    if text != path.read_text():  # else an editor in which it is open would ask
+    if text != path.read_text():  # else an editor in which it is open would ask to reload it
         path.write_text(text)
 
 
 def renew_listings(path: Path) -> int:
-    """Have a chapter list the sources as they are now; returns how many listings were others."""
+    """Renew a chapter's listings of sources; returns how many have changed."""
     from notebooks.listings import listings
 
     notebook = nbformat.read(path, as_version=4)
@@ -341,7 +341,7 @@ def renew_listings(path: Path) -> int:
 
 
 def renew_traces(path: Path) -> int:
-    """Run the chapter's cells that need no GPU and are out of date; returns how many."""
+    """Run the chapter's outdated cells that need no GPU; returns how many there were."""
     notebook = nbformat.read(path, as_version=4)
     if simulated.is_whole(notebook):
         notebook.metadata[OUTPUTS] = notebook.metadata.get(OUTPUTS, {"code": code_digest(notebook)})
@@ -367,7 +367,7 @@ def drop(path: Path, cell: str) -> None:
 
 
 def code_digest(notebook: nbformat.NotebookNode) -> str:
-    """The digest of all that a GPU's outputs depend on in `notebook`: its code, in order."""
+    """The digest of all that the outputs of a GPU depend on in `notebook`: its code, in order."""
     code = [
         cell.source
         for cell in notebook.cells
@@ -377,7 +377,7 @@ def code_digest(notebook: nbformat.NotebookNode) -> str:
 
 
 def require_gpu() -> str:
-    """The name of the GPU; exits where there is none."""
+    """The name of the GPU; exits if there is none."""
     import torch
 
     import jitload

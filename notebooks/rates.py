@@ -1,4 +1,4 @@
-"""Operations a second, and the clock that the GPU had: for the chapters on matrix products."""
+"""Operations per second and the GPU's clock, for the chapters on matrix products."""
 
 import math
 from collections.abc import Callable
@@ -8,18 +8,18 @@ import jitload
 import lab
 from lab.measure import nvml
 
-SECONDS = 0.5  # of calls, after which the clock is that of a GPU at work
+SECONDS = 0.5  # of calls, after which the clock is that of a busy GPU
 
 
 class Rate(NamedTuple):
-    """10^12 operations a second, and MHz; both NaN without a GPU, which has no such clock."""
+    """10^12 operations per second, and the clock in MHz; both are NaN without a GPU."""
 
     tflops: float
     mhz: float
 
 
 def rate(call: Callable[[], object], operations: int) -> Rate:
-    """How fast `call()` does so many operations, cold L2, and the clock that held meanwhile."""
+    """The rate at which `call()` does so many operations (cold L2), and the clock during it."""
     if jitload.device().type != "cuda":
         call()
         return Rate(math.nan, math.nan)
@@ -28,9 +28,9 @@ def rate(call: Callable[[], object], operations: int) -> Rate:
 
 
 def gpu_clock(which: str = "clocks.sm") -> float:
-    """The clock of the multiprocessors in MHz: now, or with "clocks.max.sm" the highest.
+    """The multiprocessors' clock in MHz: the current one, or with "clocks.max.sm" the highest.
 
-    NaN where NVIDIA's management library does not say it.
+    NaN if NVIDIA's management library does not tell it.
     """
     gpu = nvml.gpu()
     mhz = gpu and (gpu.highest_sm_mhz() if which == "clocks.max.sm" else gpu.sm_mhz())

@@ -1,13 +1,13 @@
-"""Cells that run on the simulator wherever they run, and so need no GPU to be published.
+"""Cells that run on the simulator on any machine, and so need no GPU to be published.
 
-Such a code cell has the tag `simulator`: one that calls `lab.trace`, for example. It runs alone, in
-a process of its own, so it imports and defines all that it uses; and no other cell uses what it
-defines. So publish.py leaves it out of the digest of the code that ran on a GPU, and makes its
-output on any machine. A digest in the notebook's metadata tells when that output is out of date: it
-is that of the cell, of the CUDA files that it names, and of the headers that these include.
+Such a code cell has the tag `simulator`; one that calls `lab.trace` is an example. It runs alone,
+in its own process, so it imports and defines all that it uses, and no other cell uses its names.
+publish.py therefore leaves it out of the digest of the code that ran on a GPU, and makes its output
+on any machine. A digest in the notebook's metadata tells when that output is out of date: it covers
+the cell, the CUDA files that it names, and the headers that these include.
 
-A chapter whose code cells all have the tag is the simulator's as a whole, for want of the GPU that
-it is about: its cells run together, from top to bottom, and may use each other's names.
+If all code cells of a chapter have the tag, because the GPU that it is about is not available, they
+run together from top to bottom and may use each other's names.
 """
 
 import ast
@@ -22,17 +22,17 @@ from IPython.core.inputtransformer2 import TransformerManager
 NOTEBOOKS = Path(__file__).resolve().parent
 TAG = "simulator"
 OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
-DIGESTS = "simulator"  # beside these, where there are such cells: their digests, by their ids
-FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # where a cell's CUDA files are
+DIGESTS = "simulator"  # beside these, if there are such cells: their digests, by cell id
+FOLDERS = ("ladders", "exercises", "solutions", "../kernels")  # folders of a cell's CUDA files
 HEADERS = NOTEBOOKS.parent / "kernels"
 GENERATOR = r"torch\.Generator\(\w*\)\.manual_seed\(\d+\)"
 PROGRESS = r"jitload: building|[^\n]*: built for cpu in [\d.]+ s$"
-# What a cell that is deleted must not contain: it may change what later cells compute.
+# A cell that contains one of these may change what later cells compute, so it cannot be deleted.
 SIDE_EFFECTS = r"^[%!]|manual_seed|\brand\w*\(|[^\W_]_\("
 
 
 def is_simulated(cell: nbformat.NotebookNode) -> bool:
-    """Whether it is a code cell with the tag."""
+    """Whether a cell is a code cell with the tag."""
     return cell.cell_type == "code" and TAG in cell.metadata.get("tags", ())
 
 
@@ -45,7 +45,7 @@ def is_whole(notebook: nbformat.NotebookNode) -> bool:
 def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookNode], None]) -> int:
     """Run the cells whose outputs are out of date, each as a notebook of its own.
 
-    Where all cells have the tag, all run if one is out of date. Returns how many are.
+    If all cells have the tag, all run if one is out of date. Returns how many are out of date.
     """
     noted = notebook.metadata[OUTPUTS]
     old = [cell for cell in notebook.cells if is_old(cell, noted.get(DIGESTS, {}))]
@@ -65,23 +65,23 @@ def renew(notebook: nbformat.NotebookNode, execute: Callable[[nbformat.NotebookN
 
 
 def _is_progress(output: nbformat.NotebookNode) -> bool:
-    """Whether it tells of a build, which other machines have done already."""
+    """Whether an output is a build's progress, which only machines that have to build show."""
     said = output.get("data", {}).get("text/plain", output.get("text", ""))
     return output.get("name") == "stderr" or bool(re.match(PROGRESS, said))
 
 
 def is_old(cell: nbformat.NotebookNode, noted: dict[str, str]) -> bool:
-    """Whether the cell has the tag, and its output is not that of its code as it is now."""
+    """Whether the cell has the tag, and its output is not that of its present code."""
     return is_simulated(cell) and noted.get(cell.id) != _state(cell)
 
 
 def _state(cell: nbformat.NotebookNode) -> str:
-    """The digest, and whether the cell shows nothing: then its output has not been lost."""
+    """The digest, and whether the cell has no output, so that none is not taken as a lost one."""
     return digest(cell) + ("" if cell.outputs else ", no output")
 
 
 def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
-    """What is not fit to publish in a chapter's cells that run on the simulator."""
+    """The problems that keep a chapter's simulator cells from being published."""
     noted = notebook.metadata.get(OUTPUTS, {}).get(DIGESTS, {})
     for cell in notebook.cells:
         if is_old(cell, noted):
@@ -91,9 +91,9 @@ def problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
 
 
 def drop(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Delete a code cell, of which no other one needs anything: their outputs stay right.
+    """Delete a code cell that no other cell depends on, so that their outputs stay right.
 
-    Raises ValueError, if it is not such a cell.
+    Raises ValueError if another cell may depend on it.
     """
     found = [cell for cell in notebook.cells if cell.id == name and cell.cell_type == "code"]
     if not found:
@@ -110,15 +110,15 @@ def drop(notebook: nbformat.NotebookNode, name: str) -> None:
 
 
 def _drawing(source: str) -> str:
-    """A pattern of calls that draw from a generator which the cell has made itself."""
+    """A pattern of calls that draw from a random generator which the cell itself makes."""
     own = re.findall(rf"^(\w+) = {GENERATOR}$", source, re.M)
     return rf"\brand\w*\((?:[^()]|\([^()]*\))*\bgenerator=(?:{'|'.join([GENERATOR, *own])})(?!\w)"
 
 
 def using(notebook: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> str:
-    """Which names of a cell's are used in later ones, and in which: "x in sum", or nothing.
+    """The cell's names that later cells use, and where: "x in sum"; "" if there are none.
 
-    An import that another cell has, too, does not count.
+    A name that another cell imports, too, does not count.
     """
     code = [each for each in notebook.cells if each.cell_type == "code"]
     at = code.index(cell)
@@ -135,18 +135,18 @@ def using(notebook: nbformat.NotebookNode, cell: nbformat.NotebookNode) -> str:
 
 
 class Names:
-    """What a cell's code defines and imports at its top level, and uses of other cells'."""
+    """Names that a cell's code defines and imports at its top level, and uses of other cells."""
 
     def __init__(self, cell: str):
         self.cell = cell  # its id
         self.defined: set[str] = set()
         self.imported: set[str] = set()
         self.used: set[str] = set()
-        self.changed: list[str] = []  # elements and attributes of other cells' that it assigns to
+        self.changed: list[str] = []  # other cells' names whose elements or attributes it sets
 
     @staticmethod
     def of(cell: nbformat.NotebookNode) -> "Names":
-        """Those of a code cell, in which %%cu NAME defines a name, too."""
+        """The names of a code cell; %%cu NAME also defines a name."""
         found = Names(cell.id)
         found._read(ast.parse(TransformerManager().transform_cell(cell.source)).body)
         if magic := re.match(r"%%cu\s+(\w+)", cell.source):
@@ -173,7 +173,7 @@ class Names:
                     self._read(each)
 
     def _use(self, nodes: list[ast.AST], inner: bool = False) -> None:
-        """Note what is read and not defined before; `inner`: nor in these nodes."""
+        """Note names that are read but not defined before, nor in the nodes `inner`."""
         every = [each for node in nodes for each in ast.walk(node)]
         local = {each.arg for each in every if isinstance(each, ast.arg)}
         local |= _stored([it.target for it in every if isinstance(it, ast.comprehension)])
@@ -205,7 +205,7 @@ def _stored(nodes: list[ast.AST]) -> set[str]:
 
 
 def digest(cell: nbformat.NotebookNode) -> str:
-    """Of the cell's code, and of the CUDA files that it names as strings."""
+    """The digest of the cell's code, and of the CUDA files that it names as strings."""
     text = TransformerManager().transform_cell(cell.source)
     strings = {
         node.value
