@@ -1,4 +1,4 @@
-"""From the microbenchmarks' times to the constants of a GPU: each by one line of arithmetic."""
+"""Computes a GPU's constants from the microbenchmarks' times, each by one line of arithmetic."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lab.predictor.measuring import LARGE, ROUNDS, Run
 
 SECTOR, SECTORS = 32, 4  # bytes, and of a line
 WARP = 32
-# Of the CUDA programming guide's tables, by compute capability: lanes of special functions and of
-# double precision in a cycle; bytes of L1 and shared memory together, and of the latter at most.
+# From the CUDA programming guide's tables, by compute capability: special-function and double-
+# precision lanes per cycle; bytes of L1 and shared memory together, and the most shared memory.
 TABLES = {
     (7, 5): (16, 2, 96 << 10, 64 << 10),
     (8, 0): (16, 32, 192 << 10, 164 << 10),
@@ -27,9 +27,9 @@ WGMMA_OVER_MMA = 1.24  # on Hopper, matrix products of H200.toml: 790 TFLOPS aga
 
 
 def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float) -> dict[str, Any]:
-    """The fields of `lab.gpus.gpu.Gpu` but for its name.
+    """The fields of `lab.gpus.gpu.Gpu` except its name.
 
-    properties: as torch.cuda.get_device_properties has them, and capability.
+    properties: those of torch.cuda.get_device_properties, and capability.
     """
     runs = list(runs)
     known = {(it.name, tuple(sorted(it.parameters.items()))): it.seconds for it in runs}
@@ -38,7 +38,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         return known[name, tuple(sorted(parameters.items()))]
 
     def slope(name: str, what: str, few: int, many: int, **others: int) -> float:
-        """Seconds of one more."""
+        """Seconds that one more takes: the slope between a few and many."""
         more = time(name, **{what: many}, **others) - time(name, **{what: few}, **others)
         return more / (many - few)
 
@@ -59,7 +59,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     }
 
     def displaced(size: int) -> float:
-        """Seconds that reads take longer than writes, which leave as much as they displace."""
+        """Seconds by which reads exceed writes, which leave as many dirty bytes as they displace."""
         reads = time("read and write", bytes=size, reads=4, writes=0)
         return reads - time("read and write", bytes=size, reads=0, writes=4)
 
@@ -67,9 +67,9 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     dirty = rate * (displaced(most_read) - displaced(few_read))
 
     def scattered(name: str, moved: int, displaced: float) -> float:
-        """Pieces of 256 bytes a second of which one sector is asked for: a lane's, 64 words apart.
+        """Pieces of 256 bytes per second of which one sector is requested (lanes 64 words apart).
 
-        They cost as much more than the bytes `moved` of each as makes up the time, in quadrature.
+        Their cost and that of the bytes `moved` add in quadrature to the time.
         """
         requests = LARGE // 4 // 64 // WARP
         seconds = time(name, stride=64, requests=requests) - launch
@@ -158,7 +158,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
 
 
 def write(values: dict[str, Any], path: Path) -> None:
-    """A file that `lab.gpus.gpu.load` reads."""
+    """Writes a file that `lab.gpus.gpu.load` reads."""
     lines = []
     for name, value in values.items():
         if isinstance(value, bool):

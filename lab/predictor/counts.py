@@ -1,4 +1,4 @@
-"""What each launch of a call asks of a GPU, counted on the simulator in a sample of its blocks."""
+"""Counts the work of each launch of a call, on the simulator, in a sample of its blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lab.predictor import machine_code
 SECTOR, WARP = 32, 32
 COUNTED = ("requests", "asked", "sectors", "lines", "passes", "smooth")
 COUNTED += ("earlier", "first", "written", "pairs", "to_warp", "touched", "pieces")
-# Without optimization a loop's condition is a stretch of its own, with the loop's line.
+# Without optimization a loop's condition is its own basic block, with the loop's line.
 COUNTS_STRETCHES = ("-fsanitize-coverage=trace-pc", "-fno-sanitize=thread", "-O0")
 UNTRUSTED = {"timeout", "deadlock", "out of bounds", "raised", "freed memory"}
 
 
 @dataclass
 class Access:
-    """The requests of a line to one tensor or array, in a whole launch. Lists: as of reuse.h."""
+    """A line's requests to one tensor or array, in a whole launch. Lists are as in reuse.h."""
 
     key: machine_code.Key
     size: int  # bytes of a lane
@@ -56,7 +56,7 @@ class Access:
 
 @dataclass
 class Launch:
-    """One launch. Counts are of all blocks, from those that were recorded.
+    """One launch. Counts are for all blocks, extrapolated from the recorded ones.
 
     registers, code: None where there is no machine code. stack: bytes of a thread's local memory.
     """
@@ -86,8 +86,8 @@ class Launch:
 class Counts:
     """The launches of a call, its report, and the bytes that it has to move at least.
 
-    waits: where the host waited, the launches made by then, and how many of these were over.
-    ended: kinds of lab.check's findings at which blocks ended, so that they are not counted whole.
+    waits: for each wait of the host, the launches made by then, and how many were over.
+    ended: kinds of lab.check's findings that ended blocks early, so that counts are incomplete.
     """
 
     launches: list[Launch]
@@ -148,18 +148,18 @@ def counts(
 
 
 def _runs_of_lines(it: dict[str, Any], report: Report) -> dict[tuple[str, int], float]:
-    """How often warps of a whole launch have executed each line."""
+    """How often the warps of a whole launch executed each line."""
     factor = it["blocks"] / max(it["recorded"], 1)
     runs: dict[tuple[str, int], float] = defaultdict(float)
     for each in it["ran"]:
         file, line, inlined = report._places.place(each["library"], each["offset"])
-        if not inlined:  # a function that the line calls may have loops of its own
+        if not inlined:  # a function that the line calls may have its own loops
             runs[file, line] = max(runs[file, line], factor * each["runs"])
     return dict(runs)
 
 
 def _floor(launches: list[Launch], report: Report) -> int:
-    """Bytes that the call reads and writes of tensors that outlive it, each once."""
+    """The bytes that the call reads and writes in tensors that outlive it, each counted once."""
     regions: dict[tuple[int, bool], float] = {}
     for launch in launches:
         for it in launch.accesses:
@@ -174,7 +174,7 @@ def _floor(launches: list[Launch], report: Report) -> int:
         if region["name"] or TYPES[region["type"]] == "given"
     }
     moved = {key: size for key, size in regions.items() if key[0] in counted}
-    # A call that makes all of its tensors itself keeps none: then all of them count.
+    # If a call creates all of its tensors itself, none outlives it: then all count.
     return int(sum((moved or regions).values()))
 
 
@@ -184,10 +184,10 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
     for reuse in it["reuse"]:
         site, region = data["sites"][reuse["site"]], data["regions"][reuse["region"]]
         if TYPES[region["type"]] == "device" and report._places.is_constant(region["name"]):
-            continue  # the constant cache gives a warp one word a cycle, as an operand
+            continue  # the constant cache provides an operand of one word a cycle to a warp
         file, line, _ = report._places.sites[reuse["site"]]
         memory = "shared" if TYPES[region["type"]] == "shared" else "global"
-        # Accesses for which there was no room in a trace are as those of their site that are kept.
+        # Accesses that a trace had no room for are taken to be like the kept ones of their site.
         scale = factor * (1 + reuse["left_out"] / max(reuse["asked"], 1))
         number = {name: scale * reuse[name] for name in COUNTED}
         accesses.append(
@@ -218,7 +218,7 @@ def _launch(it: dict[str, Any], report: Report) -> Launch:
 
 
 def _static_shared(it: dict[str, Any], data: dict[str, Any]) -> int:
-    """Bytes of the shared arrays that the launch used; where there is machine code, ptxas knows."""
+    """Bytes of the shared arrays that the launch used; from ptxas, if there is machine code."""
     used = {reuse["region"] for reuse in it["reuse"]}
     found = [data["regions"][index] for index in used]
     return sum(
@@ -229,7 +229,7 @@ def _static_shared(it: dict[str, Any], data: dict[str, Any]) -> int:
 
 
 def _gpu_builds(report: Report, compile: bool) -> list[jitload.Build]:
-    """A build for a GPU of each kernel file that ran; none of what nvcc is missing for."""
+    """A GPU build of each kernel file that ran; none if nvcc is missing."""
     builds = []
     for kernel in jitload.loaded():
         instrumented = kernel._instrumented
@@ -248,7 +248,7 @@ def _add_code(
     builds: list[jitload.Build],
     ran: dict[tuple[str, int], float] | None = None,
 ) -> None:
-    """ran: how often warps have executed each line, if that was counted."""
+    """ran: how often warps executed each line, if that was counted."""
     found = _function(launch, builds)
     if not found:
         launch.notes.append("no machine code")
@@ -268,8 +268,8 @@ def _add_code(
 def _function(launch: Launch, builds: list[jitload.Build]) -> tuple[Any, Any, Any] | None:
     """The build, function and resources of a launch's kernel.
 
-    Of a template's instances the one whose name is most alike; where the launch does not tell its
-    arguments, the one whose instructions ask for as many bytes at each line as the lanes did.
+    Among a template's instances it takes the one with the most similar name; if the launch does not
+    give its arguments, the one whose instructions request as many bytes per line as the lanes did.
     """
     plain = _plain(launch.kernel)
     alike = [
@@ -300,7 +300,7 @@ def _function(launch: Launch, builds: list[jitload.Build]) -> tuple[Any, Any, An
 
 
 def _other_bytes(code: machine_code.Code, launch: Launch) -> float:
-    """By how many doublings instructions differ from what lanes asked for, in all."""
+    """The difference in bytes between the instructions and the lanes' requests, in doublings."""
     sizes: dict[machine_code.Key, set[int]] = {}
     for access in launch.accesses:
         sizes.setdefault(access.key, set()).add(access.size)
@@ -318,7 +318,7 @@ def _plain(name: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """Template arguments as both compilers write them."""
+    """Template arguments in a form common to both compilers."""
     name = re.sub(r"\((?:int|bool|unsigned int|unsigned)\)", "", name)
     for ours, theirs in (("__nv_bfloat16", "BFloat16"), ("__half", "Half"), ("c10::", "")):
         name = name.replace(ours, theirs)

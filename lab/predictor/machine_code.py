@@ -1,8 +1,8 @@
-"""What a kernel's machine code does: how often each stretch of it runs, and what it asks of a GPU.
+"""Reads a kernel's machine code: how often each stretch of it runs, and which units it uses.
 
-A stretch (basic block) of the code that reads or writes memory has run as often as the checker has
-counted requests at its line; one without memory, as often as its neighbours in the same loop. Of a
-loop without any, the checker counts in a second run how often its condition is.
+A stretch (basic block) that accesses memory has run as often as the checker counted requests at its
+line; one without accesses, as often as its neighbours in the same loop. For a loop without any
+accesses, the checker counts in a second run how often its condition is evaluated.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Instruction:
     writes: tuple[str, ...]
     key: Key | None = None
     bytes: int = 4  # of a lane
-    share: float = 1.0  # of its stretch's runs in which its predicate lets it be executed
+    share: float = 1.0  # the part of its stretch's runs in which its predicate is true
 
 
 @dataclass
 class Stretch:
-    """Instructions that run one after another. loops: those around it, the innermost last."""
+    """A basic block of instructions. loops: the loops around it, the innermost last."""
 
     instructions: list[Instruction] = field(default_factory=list)
     loops: tuple[int, ...] = ()
@@ -72,7 +72,7 @@ class Stretch:
 
     @property
     def copies(self) -> int:
-        """How many rounds of its loop in the source one of its own stands for."""
+        """How many iterations of the source's loop one of its iterations stands for."""
         for it in self.instructions:
             if match := _COUNTS_ON.match(it.text):
                 step = int(match[3], 16)
@@ -86,8 +86,8 @@ class Stretch:
 class Code:
     """A kernel's machine code.
 
-    unknown: the part of its instructions whose runs nothing has counted.
-    loop_lines: of each loop, the user's line that its branch back is of.
+    unknown: the part of its instructions whose runs were not counted.
+    loop_lines: the user's source line of each loop's backward branch.
     uncounted: whether the unknown include such loops.
     """
 
@@ -101,12 +101,12 @@ class Code:
         return any(it.opcode in ASYNCHRONOUS for s in self.stretches for it in s.instructions)
 
     def executed(self) -> float:
-        """Instructions of warps."""
+        """The number of warp instructions executed."""
         return sum(len(s.instructions) * s.runs for s in self.stretches)
 
 
 def pipe(opcode: str, text: str) -> tuple[str, float]:
-    """Which unit, and the cycles for which one warp keeps its quarter's busy."""
+    """The unit, and the cycles for which one warp occupies its quarter's unit."""
     if opcode in ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "HMUL2"):
         return FMA, 1
     if opcode.startswith("IMAD"):
@@ -194,7 +194,7 @@ def read(function: Any, users_file: Callable[[str], str | None]) -> Code:
         for stretch in stretches[begin : end + 1]:
             stretch.loops += (number,)
         stretches[begin].is_loop |= begin == end
-    # What comes after the last exit are the functions' slow paths and filling.
+    # After the last exit come only the functions' slow paths and padding.
     return Code([s for s in stretches if s.instructions], [lines.get(it) for it in back])
 
 
@@ -228,11 +228,11 @@ def count(
         if key in known:
             into = (
                 weak if key[2] == "SHFL" else found
-            )  # of a loop whose body few warps enter, all wait
+            )  # all warps wait for a loop that few of them enter
             in_loops = {i: n for i, n in places.items() if code.stretches[i].loops}
             once = {i: n for i, n in places.items() if i not in in_loops}
             total = known[key]
-            if in_loops and once:  # what is in no loop runs once a warp at most
+            if in_loops and once:  # code outside of loops runs at most once per warp
                 of_once = min(total, warps * sum(once.values()))
                 for index in once:
                     into[index].append(of_once / sum(once.values()))
@@ -257,7 +257,7 @@ def count(
                 each = known[it.key] / sum(at[it.key].values())
                 it.share = min(1.0, each / stretch.runs) if it.text.startswith("@") else 1.0
             elif it.text.startswith("@") and it.key and _are_whole(it.key, known, at):
-                it.share = 0.0  # no lane's predicate has let it be executed
+                it.share = 0.0  # its predicate was true in no lane
     _fill_in(code, warps)
 
 
@@ -286,7 +286,7 @@ def _runs_in_loops(
 
 
 def _rounds(line: tuple[str, int], ran: dict[tuple[str, int], float], warps: float) -> float:
-    """Of a loop in a line: its condition runs once more than its body, whose first line follows."""
+    """The iterations of a loop: its condition runs once more than its body on the next line."""
     condition = ran.get(line, 0.0)
     behind = min((it for it in ran if it[0] == line[0] and it[1] > line[1]), default=None)
     body = ran[behind] if behind else 0.0
@@ -296,17 +296,17 @@ def _rounds(line: tuple[str, int], ran: dict[tuple[str, int], float], warps: flo
 
 
 def _are_whole(key: Key, known: dict[Key, float], at: dict[Key, dict[int, int]]) -> bool:
-    """Whether all requests of this kind are at lines that the machine code names, too.
+    """Whether the machine code names all lines that have requests of this kind.
 
-    Then a line without requests was not run; else both compilers may mean others by it.
+    Then a line without requests was not run; otherwise the compilers' lines may differ.
     """
     return bool(key[0]) and all(it in at for it in known if it[2:] == key[2:])
 
 
 def _shared_out(total: float, places: dict[int, int], code: Code, warps: float) -> dict[int, float]:
-    """Of one line's requests, how often each stretch ran that makes some.
+    """Distributes one line's requests to the stretches that make them, as their numbers of runs.
 
-    Where a loop was unrolled, its largest copy does all rounds but the last few.
+    If a loop was unrolled, its largest copy does all iterations but the last few.
     """
     if len(set(places.values())) == 1 or len({code.stretches[i].loops for i in places}) == 1:
         each = total / sum(places.values())
@@ -321,7 +321,7 @@ def _shared_out(total: float, places: dict[int, int], code: Code, warps: float) 
 
 
 def _fill_in(code: Code, warps: float) -> None:
-    """Stretches without requests: as often as the nearest others in their loop, or once a warp."""
+    """Gives stretches without requests the runs of the nearest in their loop, or one per warp."""
     unknown = total = 0.0
     for index, stretch in enumerate(code.stretches):
         total += len(stretch.instructions)

@@ -22,7 +22,7 @@ ROUNDS = 64  # in which each thread has loads in flight
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement: a microbenchmark, what was chosen in it, and a call's time in seconds."""
+    """One measurement: a microbenchmark, its parameters, and a call's time in seconds."""
 
     name: str
     parameters: dict[str, int]
@@ -30,7 +30,7 @@ class Run:
 
 
 def runs(seconds: float = SECONDS) -> Iterator[Run]:
-    """All measurements, each as soon as it is made. About a minute."""
+    """Yields each measurement as soon as it is made. Takes about a minute in all."""
     for name, parameters, call in _calls():
         yield Run(name, parameters, gpu_seconds(call, seconds))
 
@@ -98,7 +98,7 @@ def _launches(kernel: jitload.Kernel) -> Iterator[Call]:
 def _cold(
     kernel: jitload.Kernel, x: torch.Tensor, y: torch.Tensor, multiprocessors: int
 ) -> Iterator[Call]:
-    """What a call meets that no cache has: its code, its pages, lines that are dirty."""
+    """The cost of a call that finds nothing in caches: code, pages, and dirty lines in L2."""
     for count in (64, 512, 4096):
         function = getattr(kernel, f"once{count}")
         for blocks in (1, multiprocessors):

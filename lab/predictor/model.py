@@ -1,11 +1,11 @@
-"""From what a launch asks to the time that it takes: one term for each mechanism of a GPU.
+"""Models the time of a launch from its counts: one term for each mechanism of a GPU.
 
     time = launch + first access + (sum of the terms ^ p) ^ (1/p)
 
-The terms are the times that each mechanism alone would take; what works at the same time hides
-behind the slowest, but not wholly (p, `sharpness`). One of the terms is latency: how long a warp
-takes by itself, with the waits of its machine code, times the rounds in which blocks follow each
-other. It is Little's law: what is in flight is what the resident warps have asked for at once.
+Each term is the time that one mechanism alone would take. Mechanisms overlap, and the slowest hides
+the others, but not wholly (p, `sharpness`). One term is latency: the time of one warp alone, with
+the waits in its machine code, times the waves of blocks. By Little's law, the bytes in flight are
+what the resident warps have requested at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PIPES = (mc.ALU, mc.FMA, mc.XU, mc.DOUBLE, mc.TENSOR)
 
 @dataclass
 class Terms:
-    """Seconds of each mechanism alone, what they make together, and what lies behind them."""
+    """Seconds of each mechanism alone, their combined time, and the quantities behind them."""
 
     alone: dict[str, float]
     total: float
@@ -65,7 +65,7 @@ class Terms:
 
 
 def of_call(launches: list[Launch], gpu: Gpu) -> list[Terms]:
-    """Of the launches of a call, each of which finds in L2 what those before it have left."""
+    """The terms of a call's launches, each of which finds in L2 what the earlier ones left."""
     left = Left()
     return [terms(launch, gpu, left) for launch in launches]
 
@@ -74,8 +74,8 @@ def of_call(launches: list[Launch], gpu: Gpu) -> list[Terms]:
 class Left:
     """What the launches of a call have left in L2, in bytes.
 
-    moved: room that what they have touched takes, in all. touched: of each region, bytes of the
-    latest launch that used it, and `moved` before that. displaced: of what was dirty before.
+    moved: the room in L2 of all that they touched. touched: for each region, the bytes of the
+    latest launch that used it, and `moved` before that. displaced: dirty bytes from before.
     """
 
     moved: float = 0.0
@@ -83,17 +83,17 @@ class Left:
     displaced: float = 0.0
 
     def resident(self, it: Access, gpu: Gpu) -> float:
-        """Of the sectors that a launch reads there first, the part that L2 has."""
+        """The part of a launch's first-read sectors in a region that L2 has."""
         if it.region not in self.touched:
             return 0.0
         held, since = self.touched[it.region]
         kept = min(1.0, max(0.0, math.log2(gpu.l2_bytes / max(self.moved - since, 1.0))))
-        # Blocks of a sample need not read what those of the launch before did.
+        # A sample's blocks need not read what the previous launch's sampled blocks did.
         seen = it.earlier / max(it.first + it.earlier, 1.0)
         return kept * max(seen, min(1.0, held / it.region_bytes))
 
     def add(self, launch: Launch) -> None:
-        """What a launch has touched is there from now on: in both halves of L2, if it was read."""
+        """Adds what a launch touched; what it read is in both halves of L2."""
         before = self.moved
         read, written = footprint(launch)
         for region in read.keys() | written.keys():
@@ -103,7 +103,7 @@ class Left:
 
 
 def footprint(launch: Launch) -> tuple[dict[int, float], dict[int, float]]:
-    """Bytes of each region that a launch reads, and that it writes."""
+    """The bytes of each region that a launch reads, and the bytes that it writes."""
     read: dict[int, float] = {}
     written: dict[int, float] = {}
     for it in launch.accesses:
@@ -116,7 +116,7 @@ def footprint(launch: Launch) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
-    """Of one launch. left: by the launches before it."""
+    """The terms of one launch. left: what earlier launches have left in L2."""
     left = left or Left()
     per_block = math.ceil(launch.threads / WARP)
     resident, limited_by = _resident(launch, gpu, per_block)
@@ -136,7 +136,7 @@ def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
     )
     alone[ATOMICS], alone[ATOMICS_APART] = _atomics(launch, gpu)
 
-    # What multiprocessors do, each its share; the busiest has whole blocks.
+    # Work that multiprocessors share; the busiest one has a whole number of blocks.
     share = math.ceil(launch.blocks / gpu.multiprocessors) / launch.blocks
     spread = share * cycle
     alone[L1] = caches.l1_cycles * spread
@@ -174,9 +174,9 @@ def terms(launch: Launch, gpu: Gpu, left: Left | None = None) -> Terms:
 
 
 def _together(alone: dict[str, float], sharpness: float) -> float:
-    """The norm of groups: units of one kind work at the same time, nearly wholly (2 * sharpness).
+    """The norm over groups of terms: units of one kind overlap almost fully (2 * sharpness).
 
-    Shared memory, its conflicts and L1 are one unit's work.
+    Shared memory, its bank conflicts and L1 are the work of one unit.
     """
     memory = _norm([math.hypot(alone[DRAM], alone[SCATTERED]), alone[L2]], 2 * sharpness)
     data = alone[SHARED] + alone[CONFLICTS] + alone[L1]
@@ -192,7 +192,7 @@ def _norm(values: list[float], p: float) -> float:
 
 
 def _resident(launch: Launch, gpu: Gpu, per_block: int) -> tuple[int, str]:
-    """Blocks that a multiprocessor holds at once, and what allows no more."""
+    """The blocks that a multiprocessor holds at once, and what limits them."""
     registers = launch.registers or GUESSED_REGISTERS
     of_warp = math.ceil(registers * WARP / 256) * 256
     limits = {
@@ -206,10 +206,10 @@ def _resident(launch: Launch, gpu: Gpu, per_block: int) -> tuple[int, str]:
 
 
 def _atomics(launch: Launch, gpu: Gpu) -> tuple[float, float]:
-    """Seconds of the turns at the busiest line, or 8 in a row, and of those at more lines.
+    """Seconds of the atomics' turns: at the busiest line or 8 lines in a row, and at all lines.
 
-    A slice of L2 changes a sector at a time, and of lanes that change one word one at a time.
-    Lines in a row share slices: of 8 it takes `atomic_neighbours` turns at once.
+    A slice of L2 changes one sector at a time, and serializes lanes that change the same word.
+    Lines in a row share slices: 8 of them take `atomic_neighbours` turns at once.
     """
     adds_floats = bool(launch.code) and any(
         ".F32" in it.text and it.opcode in ("RED", "REDG", "ATOMG")
@@ -237,7 +237,7 @@ def _atomics(launch: Launch, gpu: Gpu) -> tuple[float, float]:
 
 
 def _sharing(launch: Launch) -> float:
-    """How many warps of a block read the same lines, on average."""
+    """The average number of warps of a block that read the same line."""
     reads = [it for it in launch.accesses if it.key[2] == "read" and not it.is_shared and it.lines]
     lines = sum(it.lines for it in reads)
     alone = 0.0
@@ -248,17 +248,17 @@ def _sharing(launch: Launch) -> float:
 
 
 def _new(it: Access) -> float:
-    """Sectors that were new to their blocks."""
+    """The sectors that were new to their blocks."""
     return it.first + it.earlier + sum(it.by_blocks)
 
 
 def _room(it: Access) -> float:
-    """Bytes of L2 that a sector takes: lines are whole."""
+    """Bytes of L2 that a sector takes, since L2 holds whole lines."""
     return LINE * min(1.0, it.lines / it.touched) if it.touched else SECTOR
 
 
 def _whole(launch: Launch) -> float:
-    """Bytes of L2 that a launch takes: what it reads is in both halves."""
+    """Bytes of L2 that a launch takes; what it reads is in both halves."""
     rooms: dict[tuple[int, bool], float] = {}
     for it in launch.accesses:
         if not it.is_shared:
@@ -271,17 +271,17 @@ def _whole(launch: Launch) -> float:
 
 
 def _kept(scattered: float, whole: float, gpu: Gpu) -> float:
-    """Of sectors that blocks ask for again, the part that is in L2 still.
+    """The part of the sectors that blocks request again that is still in L2.
 
-    scattered: pieces of DRAM for each sector. Of a sweep that is too large for L2 nothing is left
-    when the next one comes; of accesses in no order as much as L2 has room for.
+    scattered: pieces of DRAM for each sector. A sweep too large for L2 leaves nothing for the next
+    one; accesses in no order leave as much as L2 has room for.
     """
     fits = gpu.l2_bytes / whole
     return min(1.0, fits if scattered > SCATTERED_FROM else max(0.0, math.log2(2 * fits)))
 
 
 def _take(left: dict[tuple[int, bool], float], it: Access, sectors: float) -> float:
-    """Of sectors that a sample found new, as many as its region has."""
+    """Takes a sample's new sectors from those left, at most as many as the region has."""
     key = it.region, it.key[2] == "read"
     taken = min(sectors, left.setdefault(key, it.region_bytes / SECTOR))
     left[key] -= taken
@@ -289,10 +289,10 @@ def _take(left: dict[tuple[int, bool], float], it: Access, sectors: float) -> fl
 
 
 class _Caches:
-    """Where requests are answered, from how far apart the same sectors are asked for."""
+    """The cache that answers requests, by the reuse distance of their sectors."""
 
     def __init__(self, launch: Launch, gpu: Gpu, warps: int, busy: int, before: Left):
-        """warps: that a multiprocessor has at once. busy: multiprocessors at work.
+        """warps: resident on a multiprocessor. busy: multiprocessors at work.
 
         before: what earlier launches of the call have left in L2.
         """
@@ -304,7 +304,7 @@ class _Caches:
         l1 = max(
             gpu.l1_bytes - (launch.shared + RESERVED) * max(1, warps * WARP // launch.threads), 8192
         )
-        # Room is given out by lines, of which some sectors may stay empty.
+        # L2 allocates lines, whose sectors may partly stay empty.
         of_block = sum(_room(it) * _new(it) for it in launch.accesses) / launch.blocks
         whole = _whole(launch)
         left: dict[tuple[int, bool], float] = {}
@@ -338,7 +338,7 @@ class _Caches:
             alike = it.pairs / it.first if it.first else 0.5  # of sectors, second halves
             asked = max(it.sectors, 1)
             self.l2_sectors += it.sectors - within
-            # DRAM gives 64 bytes at once, the half of which nobody may want.
+            # DRAM returns 64 bytes at once, half of which may be unused.
             fetched = 2 * SECTOR * (1 - alike) * (first + beyond)
             self.dram_bytes += fetched
             pieces = (first + beyond) * it.pieces / max(_new(it), 1)
@@ -356,15 +356,15 @@ class _Caches:
         for key, alike in weighed.items():
             total = sum(weight for weight, _ in alike)
             mean = (sum(weight * parts[i] for weight, parts in alike) / total for i in range(3))
-            # Of what is asked of several tensors at once, the slowest counts.
+            # Of simultaneous requests to several tensors, the slowest counts.
             far, missed = (max(parts[i] for _, parts in alike) for i in range(2))
             self._answers[key] = *mean, far, missed, len(alike)
 
     def _local(self, launch: Launch, l1: float, warps: float) -> None:
-        """Local memory, a line for each word of a warp: stores, and what L1 lacks, go to L2.
+        """Local memory, a line for each word of a warp: stores and L1 misses go to L2.
 
-        A block's is the one's before it in its place, so that DRAM sees little of it. Between two
-        accesses to a word the warps have asked for all others of theirs, at most.
+        A block reuses the local memory of the block before it, so little of it reaches DRAM.
+        Between two accesses to a word, the warps have accessed at most all their other words.
         """
         lines = {
             opcode: sum(
@@ -383,10 +383,10 @@ class _Caches:
         self.local_cycles = beyond * gpu.l2_cycles + (1 - beyond) * gpu.l1_cycles
 
     def _written_before(self, displaced: float) -> float:
-        """Bytes of what L2 held before the call that it writes to DRAM, to make room.
+        """Dirty bytes from before the call that L2 writes to DRAM to make room.
 
-        What the call itself leaves there unwritten makes up for as many. displaced: by the launches
-        before this one.
+        The call's own bytes that stay unwritten in L2 are subtracted. displaced: by earlier
+        launches.
         """
         moved = self._read + self.stored
         if self._read <= self.stored:
@@ -395,9 +395,9 @@ class _Caches:
         return min(self._gpu.dirty_share * moved, dirty) * (self._read - self.stored) / moved
 
     def dram_seconds(self) -> tuple[float, float]:
-        """For the bytes, and for rows that are opened for a few, more than those of a stream.
+        """Seconds for the bytes, and for opening DRAM rows beyond those that a stream opens.
 
-        DRAM is slowest where it reads as much as it writes, as a copy does.
+        DRAM is slowest when it reads as much as it writes, as a copy does.
         """
         moved = self._read + self.stored
         if not moved:
@@ -413,9 +413,9 @@ class _Caches:
         self._streamed += streamed / per_ns
 
     def latency(self, key: mc.Key | None, together: int = 1, size: int = 0) -> float:
-        """Cycles that a warp waits for the last of so many requests that are under way at once.
+        """Cycles that a warp waits for the last of `together` simultaneous requests.
 
-        size: bytes that a lane asks for, which tells tensors of one line apart.
+        size: bytes that a lane requests, which distinguishes tensors accessed on one line.
         """
         gpu = self._gpu
         found = self._answers.get((key, size)) or self._answers.get((key, 0))
@@ -428,7 +428,7 @@ class _Caches:
         # Tensors that are walked side by side begin their sectors at the same time.
         apart = max(1.0, together / regions)
         beyond = min(1.0, apart * (missed + far))
-        # The last of several answers comes later than one alone does.
+        # The last of several answers comes later than a single one.
         at_once = max(1.0, together * lines * (missed + far) / beyond) if beyond else 1.0
         further += beyond * gpu.doubling_cycles * math.log2(at_once)
         missed = min(1.0, apart * missed)
@@ -437,7 +437,7 @@ class _Caches:
         return missed * gpu.dram_cycles + far * gpu.l2_cycles + near * gpu.l1_cycles + further
 
     def _write(self, it: Access, whole: float, left: dict[tuple[int, bool], float]) -> None:
-        """whole: room in L2 of all that the launch touches. left: sectors not yet written."""
+        """whole: L2 bytes of all that the launch touches. left: sectors not yet written."""
         gpu = self._gpu
         self.l2_sectors += it.sectors
         asked = it.asked / SECTOR
@@ -448,7 +448,7 @@ class _Caches:
         first = _take(left, it, it.written)
         again = it.written - first  # of a sample: what others had written before
         gone = again * (1 - _kept(it.pieces / it.written, whole, gpu))
-        # What a sector lacks is read, once it leaves L2.
+        # The rest of a partly written sector is read when it leaves L2.
         lacking = first * max(0.0, 1 - asked / it.written * (it.written - gone) / first)
         lacking += gone * max(0.0, 1 - asked / it.written)
         self.dram_bytes += SECTOR * (first + gone + lacking)
@@ -470,7 +470,7 @@ class _Caches:
     def _l2_hits(
         it: Access, gpu: Gpu, within: float, of_block: float, warps: float
     ) -> tuple[float, float]:
-        """Sectors that L2 answers, and those that it no longer has."""
+        """The sectors that hit in L2, and those that it has evicted."""
         far, beyond = it.earlier, 0.0
         left = within
         for bucket, count in enumerate(it.in_block):
@@ -494,7 +494,7 @@ def _guessed(launch: Launch) -> float:
 
 
 def _pipes(launch: Launch, gpu: Gpu) -> dict[str, float]:
-    """Cycles that each unit of the quarters is busy, all quarters together."""
+    """Busy cycles of each unit, summed over all multiprocessor quarters."""
     found = dict.fromkeys(PIPES, 0.0)
     if launch.code:
         for stretch in launch.code.stretches:
@@ -518,7 +518,7 @@ def _pipes(launch: Launch, gpu: Gpu) -> dict[str, float]:
 
 
 def _cost_of(types: str) -> float:
-    """Of a product's operation, in those of 16 bits."""
+    """The cost of a matrix product's operation, in 16-bit operations."""
     first = types.partition(" ")[0]
     return {"tf32": 2.0, "e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5, "f64": 15.0}.get(
         first, 1.0
@@ -526,7 +526,7 @@ def _cost_of(types: str) -> float:
 
 
 def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, float], float]:
-    """Cycles of one warp with nobody else there, by what it waits for, and bytes in flight."""
+    """Cycles of one warp running alone, by what it waits for, and its bytes in flight."""
     reads = [it for it in launch.accesses if it.key[2] == "read" and not it.is_shared]
     asked = sum(it.asked for it in reads) / max(launch.warps, 1)
     waits: dict[str, float] = {}
@@ -545,7 +545,7 @@ def _alone(launch: Launch, gpu: Gpu, caches: _Caches) -> tuple[float, dict[str, 
         return cycles, waits, asked * min(1.0, gpu.dram_cycles / max(cycles, 1))
     total = 0.0
     ready: dict[str, tuple[float, str]] = {}
-    pending: dict[str, mc.Instruction] = {}  # loads that nobody has waited for, by register
+    pending: dict[str, mc.Instruction] = {}  # pending loads, by register
     now = 0.0
     per_warp = 1 / (launch.active or launch.warps)  # the others end at once
     for stretch in launch.code.stretches:
@@ -590,7 +590,7 @@ def _answer(
     ready: dict[str, tuple[float, str]],
     caches: _Caches,
 ) -> None:
-    """A warp waits for a load: those of the same line that are under way are answered with it."""
+    """A warp waits for a load; pending loads of the same line are answered with it."""
     alike = [
         register
         for register, load in pending.items()

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 FLOPS = {"FFMA": 64, "FADD": 32, "FMUL": 32, "HFMA2": 128, "DFMA": 64, "DADD": 32, "DMUL": 32}
 LANES = 128  # fused multiply-adds of a multiprocessor in a cycle
-SHOWN = 6  # parts of the bar with a label of their own
+SHOWN = 6  # parts of the bar that have their own label
 
 
 def operations(prediction: Prediction) -> float:
-    """Floating-point operations that the call's kernels execute, tensor cores' too."""
+    """Floating-point operations that the call's kernels execute, including tensor cores'."""
     total = 0.0
     for launch in prediction.counts.launches:
         total += sum(launch.products.values())
@@ -83,7 +83,7 @@ def _bar(axes: object, prediction: Prediction) -> None:
 
 
 def as_image(figure: Figure) -> str:
-    """As HTML."""
+    """The figure as an HTML image."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=110)
     return f'<img src="data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"/>'

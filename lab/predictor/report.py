@@ -14,7 +14,7 @@ from lab.predictor.counts import Counts, Launch
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CERTAIN = 1.5  # an interval that spans a larger factor means: measure it
+CERTAIN = 1.5  # if the interval spans a larger factor, the answer is: measure it
 NORMAL_90 = 1.645
 # The standard deviation of the logarithm of measured over predicted, by the mechanism that takes
 # the longest. Of the microbenchmarks, and of kernels that nobody fitted: docs/predict.md.
@@ -34,10 +34,10 @@ SPREAD = {
 }
 OF_OTHERS = 0.12
 FIRST = 0.4e-6  # seconds, by which the first microseconds differ: cold code, pages, launches
-# Without machine code: nothing is known of instructions, whose time these mechanisms are.
+# Without machine code these mechanisms, the instructions' time, are unknown.
 GUESSED = {model.LATENCY: 0.7, model.ISSUE: 0.5, model.SHARED: 0.9, model.ATOMICS: 0.5}
 OF_OTHERS_GUESSED = 0.15
-# What widens it, and the name of the mechanism that is then missing.
+# What widens the interval, and the name of the mechanism that is then missing.
 WITHOUT_CODE = (
     "machine code, for want of nvcc (pip install 'cuda-toolkit[nvcc,crt,nvvm,cuobjdump,nvdisasm]')"
 )
@@ -82,13 +82,13 @@ class Prediction:
 
     @cached_property
     def overhead(self) -> float:
-        """Seconds for the launches themselves."""
+        """Seconds that the launches themselves take."""
         more = max(len(self.launches) - 1, 0)
         return 1e-6 * (self.gpu.launch_us + more * self.gpu.next_launch_us)
 
     @cached_property
     def seconds(self) -> float:
-        """Launch after launch; what the host launches after it has waited begins later."""
+        """Seconds of all launches in a row; a launch after a wait of the host begins later."""
         at, host, ends = 1e-6 * self.gpu.launch_us, 0.0, [0.0]
         waits = [it for it in self.counts.waits if it[1]]
         for index, terms in enumerate(self.launches):
@@ -101,7 +101,7 @@ class Prediction:
     def _host(
         self, host: float, waits: list[tuple[int, int]], made: int, ends: list[float]
     ) -> float:
-        """When the host goes on that has made so many launches."""
+        """The time at which the host continues after so many launches."""
         after = [ends[over] + 1e-6 * self.gpu.host_wait_us for when, over in waits if when == made]
         return max([host, *after])
 
@@ -112,7 +112,7 @@ class Prediction:
 
     @property
     def _host_waits(self) -> float:
-        """Seconds of the host's waits, those included that launches would hide."""
+        """Seconds of the host's waits, including those that launches would hide."""
         return 1e-6 * self.gpu.host_wait_us * len({it for it in self.counts.waits if it[1]})
 
     @cached_property
@@ -144,7 +144,7 @@ class Prediction:
 
     @property
     def missing(self) -> list[str]:
-        """What the model would have to know; the mechanism that dominates where nothing else."""
+        """What the model lacks; if nothing specific is missing, the dominant mechanism."""
         found = [why for launch in self.counts.launches for _, why in _missing(launch)]
         if self.counts.ended:
             found.append(f"{ENDED[1]} ({', '.join(self.counts.ended)})")
@@ -158,7 +158,7 @@ class Prediction:
 
     @property
     def longest(self) -> model.Terms:
-        """Of the launch that takes the longest."""
+        """The terms of the launch that takes the longest."""
         return max(self.launches, key=lambda terms: terms.total)
 
     @property
@@ -187,7 +187,7 @@ class Prediction:
 
     @property
     def why(self) -> list[str]:
-        """Sentences, of the launch that takes the longest."""
+        """Sentences that explain the time of the longest launch."""
         terms = self.longest
         launch = self.counts.launches[self.launches.index(terms)]
         words = {
@@ -238,7 +238,7 @@ class Prediction:
 
 
 def _spread_of(terms: model.Terms, guessed: bool) -> float:
-    """Of a launch: that of its mechanisms, each as far as it counts.
+    """The spread of a launch: that of its mechanisms, weighted by their share.
 
     guessed: without machine code.
     """
@@ -254,7 +254,7 @@ def _spread_of(terms: model.Terms, guessed: bool) -> float:
 
 
 def _missing(launch: Launch) -> list[tuple[float, str]]:
-    """What nobody has counted of a launch, and how much it may matter."""
+    """What was not counted in a launch, and how much it may matter."""
     if launch.code is None:
         return [(0.0, WITHOUT_CODE)]
     found = []
