@@ -12,7 +12,7 @@ COLUMNS = [
     *("occupancy", "achieved", "limited_by", "blocks", "waves", "registers", "shared", "bytes"),
 ]
 
-# By ncu's names; of several the first that this GPU and this ncu have.
+# By ncu's names; the first that this GPU and this ncu have is used.
 TIME = ("gpu__time_duration.sum", "gpu__time_duration.avg")
 MEMORY = ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",)
 DRAM = (
@@ -34,7 +34,7 @@ REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated")
 BYTES = ("dram__bytes_read.sum", "dram__bytes_write.sum")  # no section of run.SECTIONS has them
 
-# How many blocks fit into a multiprocessor as far as this one goes, and what that is.
+# Metrics of the blocks per multiprocessor that each resource allows, and the resource.
 LIMITS = {
     "launch__occupancy_limit_registers": "registers",
     "launch__occupancy_limit_shared_mem": "shared memory",
@@ -42,7 +42,7 @@ LIMITS = {
     "launch__occupancy_limit_barriers": "barriers",
     "launch__occupancy_limit_blocks": "blocks",
 }
-FULL = 99.5  # percent of a multiprocessor's warps from which on nothing limits
+FULL = 99.5  # percent of a multiprocessor's warps; from here on nothing limits
 
 
 def row_of(launch: Launch) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def row_of(launch: Launch) -> dict[str, Any]:
     blocks = min(limits.values(), default=None)
     possible = launch.number(*POSSIBLE)
     least = [what for what, count in limits.items() if count == blocks]
-    if "blocks" in least:  # the most that any kernel may have: what else allows as many is no limit
+    if "blocks" in least:  # the most that any kernel may have: what allows as many is no limit
         least = ["blocks"]
     return {
         "kernel": launch.name,
@@ -78,7 +78,7 @@ def row_of(launch: Launch) -> dict[str, Any]:
 
 
 def _tensor(launch: Launch) -> float | None:
-    """Of all tensor cores together; where that is not measured, of the busiest of their pipes."""
+    """Percent of all tensor cores; if that is not measured, of the busiest of their pipes."""
     if (value := launch.number(*TENSOR)) is not None:
         return value
     found = [launch.number(name) for name in launch.metrics if OTHER_TENSOR.fullmatch(name)]
@@ -86,14 +86,14 @@ def _tensor(launch: Launch) -> float | None:
 
 
 def _bytes(launch: Launch) -> float | None:
-    """Read from and written to DRAM."""
+    """The bytes read from and written to DRAM."""
     parts = [launch.number(name) for name in BYTES]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
 
 def _extent(text: str) -> tuple[int, ...]:
-    """Of "(512, 1, 1)"; trailing ones are left out."""
+    """The extents in "(512, 1, 1)", without trailing ones."""
     numbers = [int(found) for found in re.findall(r"\d+", text)]
     while len(numbers) > 1 and numbers[-1] == 1:
         numbers.pop()

@@ -1,7 +1,7 @@
-"""What the GPU counted at each line of source.
+"""The GPU's counts for each line of source.
 
-ncu counts by instruction; the machine code of the build says of which line each one is. A line of
-a header that was inlined counts for the line of the .cu that uses it, as in a report of lab.check.
+ncu counts by instruction; the build's machine code gives the line of each. An inlined line of a
+header counts for the line of the .cu that uses it, as in a report of lab.check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINES = [
 ]
 COUNTS = ["file", "line", "memory", "count", "gpu", "checker"]
 
-# Columns of ncu's source page, and what they are here.
+# Columns of ncu's source page, and their names here.
 SAMPLES = ("Warp Stall Sampling (All Samples)", "# Samples")
 INSTRUCTIONS = ("Instructions Executed",)
 PREDICATED_ON = "Predicated-On Thread Instructions Executed"
@@ -40,9 +40,9 @@ Line = tuple[str, int]  # a file and a line
 
 
 class Lines:
-    """Sums over all launches of the kernels of these builds, by file and line.
+    """Sums over all launches of these builds' kernels, by file and line.
 
-    note: why there are none, where something is missing.
+    note: says why there are none, if something is missing.
     """
 
     def __init__(self, launches: list[Launch], builds: list[jitload.Build]):
@@ -63,8 +63,8 @@ class Lines:
                 self._add(places, row)
 
     def _places(self, launch: Launch, builds: list[jitload.Build]) -> dict[int, list[Line]] | None:
-        """Of each offset in the launched kernel its line, and those of headers that were inlined
-        there; None if the kernel is of none of the builds."""
+        """For each offset in the launched kernel, its line and the header lines inlined there;
+        None if the kernel is in none of the builds."""
         for build in builds:
             try:
                 code = build.machine_code()
@@ -94,7 +94,7 @@ class Lines:
         sums, words = self.sums[line], row.get("Source", "").split()
         opcode = next((word for word in words if word[0] not in "@{"), "").partition(".")[0]
         executed = _of(row, INSTRUCTIONS)
-        asked = executed * (row.get(PREDICATED_ON) != "0")  # a predicate may turn all lanes off
+        asked = executed * (row.get(PREDICATED_ON) != "0")  # a predicate may disable all lanes
         sums["samples"] += _of(row, SAMPLES)
         sums["instructions"] += executed
         sums["requests"] += asked * (opcode in GLOBAL)
@@ -110,7 +110,7 @@ class Lines:
                 self.stalls[line][key] += int(count)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Those of LINES; what is of no line of the user's is left out."""
+        """Rows with the columns of LINES; instructions of no line of the user's are left out."""
         whole = sum(sums["samples"] for sums in self.sums.values())
         rows = []
         for (file, line), sums in self.sums.items():
@@ -132,10 +132,10 @@ class Lines:
         return rows
 
     def counts(self, traffic: DataFrame) -> list[dict[str, Any]]:
-        """Of each line that either counts at: what, by the GPU and by the checker.
+        """For each line at which either counts: the memory, the GPU's count and the checker's.
 
-        A helper that only the compiler for the GPU has inlined counts for one line of the kernel's
-        there, and for its own in the checker: then the checker's counts are moved to that line.
+        If only the GPU's compiler inlined a helper, the GPU counts it at the kernel's line and the
+        checker at the helper's own: then the checker's counts are moved to the kernel's line.
         """
         checked: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
         for row in traffic.to_dict("records"):
@@ -164,9 +164,9 @@ class Lines:
         return rows
 
     def _line_on_gpu(self, file: str, line: int, memory: str) -> Line:
-        """Where the GPU counts what the checker counts at a line; the same where that is unclear.
+        """The line at which the GPU counts what the checker counts at a line; the same if unclear.
 
-        The GPU may have taken another line of the helper: there may be an #if for it.
+        The GPU may have used another line of the helper, because of an #if.
         """
         if (file, line) not in self.sums:
             for key in ((file, line, memory), (file, 0, memory)):
@@ -175,7 +175,7 @@ class Lines:
         return file, line
 
 
-# What both count, by the checker's names: how it follows from the GPU's sums.
+# The counts that both have, by the checker's names, computed from the GPU's sums.
 _COMPARED = {
     "global": {"requests": lambda it: it["requests"], "sectors": lambda it: it["sectors"]},
     "shared": {
@@ -187,7 +187,7 @@ _COMPARED = {
 
 
 def _lines_of(instruction: jitload.Instruction, build: jitload.Build) -> list[Line]:
-    """The line that an instruction counts for, and those of the user's headers inlined there."""
+    """The line that an instruction counts for, and the lines of user headers inlined there."""
     if not (place := instruction.place(build.users_file)):
         return []
     users = [(build.users_file(it.file), it.line) for it in instruction.places]

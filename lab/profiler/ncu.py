@@ -1,4 +1,4 @@
-"""Nsight Compute's command, ncu: found, run, and its reports read."""
+"""Finds and runs Nsight Compute's command, ncu, and reads its reports."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ NOT_PERMITTED = (
     f"{PERMISSION} says more; lab.check needs no permission"
 )
 
-# Units that ncu scales values to, although it is asked for base units: what one of each is.
+# Units to which ncu scales values although it is asked for base units, and their sizes.
 SCALES = {"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
 SCALES |= {"Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 
-# What ncu says when it fails, and what that means. The first that fits is told.
+# What ncu says when it fails, and what that means. The first that matches is reported.
 ERRORS = [
     (r"ERR_NVGPUCTRPERM", NOT_PERMITTED),
     (
@@ -86,7 +86,7 @@ class NcuError(RuntimeError):
 class Run:
     """How a process under ncu ended.
 
-    status: ncu's exit status, which is mostly the process's; None where it was ended at the limit.
+    status: ncu's exit status, usually the process's; None if it was ended at the limit.
     """
 
     status: int | None
@@ -131,7 +131,7 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """The kernel's name as C++ has it."""
+        """The kernel's C++ name, demangled."""
         return jitload.plain_names([self.symbol])[self.symbol]
 
     @property
@@ -167,7 +167,7 @@ def find() -> Path:
 
 
 def metrics() -> set[str]:
-    """The names of those that this ncu has for this GPU, without what is made of each."""
+    """The base names of the metrics that this ncu has for this GPU."""
     said = subprocess.run([str(find()), "--query-metrics"], capture_output=True, text=True).stdout
     return {line.split()[0] for line in said.splitlines() if line.strip()}
 
@@ -182,7 +182,7 @@ def run(
 ) -> Run:
     """Run a command under ncu, which writes `report` (a file that ends in .ncu-rep).
 
-    watch: is told all that was printed so far, some ten times a second; the run is ended when it
+    watch: called about ten times a second with all that was printed so far; the run ends when it
         returns True.
 
     Clocks are left as they are. Whatever ends this call early ends ncu and the command too.
@@ -194,7 +194,7 @@ def run(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # one group, which ends as one
+        start_new_session=True,  # one process group, which is ended together
     )
     output, status = b"", None
     try:
@@ -239,7 +239,7 @@ def profiled(output: str) -> list[str]:
 
 
 def launches(report: Path, *, by_line: bool = True) -> list[Launch]:
-    """What a report holds, launch by launch; ncu writes none where it saw no launch.
+    """The launches in a report; ncu writes no report if it saw no launch.
 
     by_line: with the rows of the source page.
 
@@ -252,7 +252,7 @@ def launches(report: Path, *, by_line: bool = True) -> list[Launch]:
     if not by_line or not found:
         return found
     sources = parsed_source(_page(report, "source", "--print-source", "sass"))
-    if len(sources) != len(found):  # of what is not understood nothing is told
+    if len(sources) != len(found):  # what is not understood is left out
         return found
     return [
         replace(launch, instructions=instructions)
@@ -295,12 +295,12 @@ def parsed_source(text: str) -> list[tuple[str, list[dict[str, str]]]]:
 
 
 def _first_of_each(head: list[str], row: list[str]) -> Iterator[tuple[str, str]]:
-    """A title may stand twice: of the two, the first."""
+    """The row by its titles; if a title occurs twice, the first counts."""
     yield from reversed(list(zip(head, row, strict=True)))
 
 
 def number(text: str) -> float | None:
-    """Of "1,056" or "12.5"; None where a metric has no value."""
+    """The number in "1,056" or "12.5"; None if a metric has no value."""
     try:
         return float(text.replace(",", ""))
     except ValueError:

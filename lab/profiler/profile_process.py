@@ -1,7 +1,7 @@
-"""What ncu watches: runs the call that lies in the folder which it is given, twice.
+"""The process that ncu profiles: it runs the call in the given folder twice.
 
-The first time warms up: libraries are loaded, builds made, buffers allocated. The second one is
-profiled. FOLDER/called marks its beginning, FOLDER/end.pt is left at the end.
+The first run warms up: libraries are loaded, builds made, buffers allocated. The second run is
+profiled. FOLDER/called marks its beginning, and FOLDER/end.pt is left at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import jitload
 
 def main(folder: Path, device: int) -> None:
     """Run FOLDER/call.pt twice, on this GPU where the call names none."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
-    jitload.announce(False)  # what the process prints is the call's
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it
+    jitload.announce(False)  # the process prints only what the call prints
     call = torch.load(folder / "call.pt", weights_only=False)
     torch.cuda.set_device(device)
     cudart = torch.cuda.cudart()
@@ -46,7 +46,7 @@ def main(folder: Path, device: int) -> None:
 
 
 def build_folders() -> list[Path]:
-    """Of the loaded kernels' newest builds."""
+    """The build folders of the loaded kernels' newest builds."""
     return [kernel.whole().folder for kernel in jitload.loaded()]
 
 

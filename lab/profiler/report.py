@@ -73,7 +73,7 @@ class Profile:
         return DataFrame(rows, columns=["file", "line", "reason", "samples"])
 
     def reasons(self, file: str, line: int) -> Counter[str]:
-        """Of the samples at a line, how many are of each reason: keys of stalls.REASONS."""
+        """The number of samples at a line for each reason, a key of stalls.REASONS."""
         return self._lines.stalls[file, line]
 
     @property
@@ -83,12 +83,12 @@ class Profile:
 
     @property
     def microseconds(self) -> float:
-        """Of all kernels, one after another."""
+        """The time of all kernels, one after another."""
         return float(self.kernels["microseconds"].sum())
 
     @property
     def has_lines(self) -> bool:
-        """Whether a kernel that jitload has built ran: of others there is no source."""
+        """Whether a kernel that jitload built ran; other kernels have no source here."""
         return self._lines.any
 
     def beside(self, checked: Report) -> Profile:
@@ -116,7 +116,7 @@ class Profile:
 
         return view.page(self)
 
-    @cache  # noqa: B019 - as few reports live as a person looks at
+    @cache  # noqa: B019 - only a few reports live at a time
     def source(self, file: str) -> list[str]:
         """The lines of a source or header, as it was built."""
         for build in self._builds:

@@ -34,7 +34,7 @@ SECTIONS = (
     *("SpeedOfLight", "LaunchStats", "Occupancy", "ComputeWorkloadAnalysis"),
     *("MemoryWorkloadAnalysis", "WarpStateStats", "SourceCounters"),
 )
-MOST_CHECKED = 64 << 20  # bytes of tensors up to which the checker counts, too
+MOST_CHECKED = 64 << 20  # most bytes of tensors for which the checker counts, too
 NO_GPU = (
     "lab.profile reads the counters of an NVIDIA GPU, and torch sees none here."
     " lab.check(call, ...) runs the same call on the CPU and counts what each line asks of the"
@@ -171,7 +171,7 @@ def _count_beside(
         return
     try:
         checked = check_call(function, *args, sample_threads=1 << 40, **kwargs)
-    except Exception as error:  # whatever it does not know is no reason to lose the report
+    except Exception as error:  # a call that it does not know is no reason to lose the report
         report.note = f"lab.check could not count the same call: {error}"
     else:
         report.beside(checked)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lab.profiler.report import Profile
 
 WIDTH = 100  # characters of a line of source that are shown
-LEAST = 0.005  # of all samples: a line with less, and no memory traffic, is left out
+LEAST = 0.005  # share of samples: a line with less and no memory traffic is left out
 
 
 def report(profile: Profile) -> str:
@@ -28,7 +28,7 @@ def report(profile: Profile) -> str:
 
 
 def launch(row: dict[str, Any]) -> list[str]:
-    """What a launch took, in four lines."""
+    """A launch's time and use of the GPU, in four lines."""
     return [
         f"{row['kernel']}: {time(row)}, {shape(row)}",
         f"  memory {percent(row['memory'])} of its peak (DRAM {percent(row['dram'])}),"
@@ -42,7 +42,7 @@ def time(row: dict[str, Any]) -> str:
 
 
 def shape(row: dict[str, Any]) -> str:
-    """Grid and block, as launches write them."""
+    """Grid and block, in the syntax of a launch."""
     grid, block = (" x ".join(map(str, row[name])) or "?" for name in ("grid", "block"))
     return f"{grid} block{'' if grid == '1' else 's'} of {block} threads"
 
@@ -52,13 +52,13 @@ def percent(value: float | None) -> str:
 
 
 def occupancy(row: dict[str, Any]) -> str:
-    """How many warps there could be, and were, and what keeps more away."""
+    """The possible and the achieved warps, and what limits them."""
     said = f"occupancy {percent(row['occupancy'])} possible, {percent(row['achieved'])} achieved"
     return "; ".join([said, *limits(row)])
 
 
 def limits(row: dict[str, Any]) -> list[str]:
-    """What keeps more warps away: what a block takes, and a grid that does not fill the GPU."""
+    """What limits the warps: a block's resources, or a grid that does not fill the GPU."""
     found = []
     if row["limited_by"]:
         taken = [f"{row['blocks']} block{'s fit' if row['blocks'] != 1 else ' fits'}"]
@@ -85,7 +85,7 @@ def shown_lines(profile: Profile) -> list[dict[str, Any]]:
 
 
 def ratio(taken: int, ideal: int, requests: int) -> str:
-    """Sectors or passes of one request on average, and the fewest that would do."""
+    """The average sectors or passes per request, and the fewest that would suffice."""
     return f"{taken / requests:.1f} ({ideal / requests:.1f})" if requests else ""
 
 
@@ -112,7 +112,7 @@ COUNTS = ("requests", "sectors", "passes", "bank_conflicts")
 
 
 def counts_headline(profile: Profile) -> str:
-    """How many of the counts are the same; empty where lab.check did not count."""
+    """How many of the counts agree; empty if lab.check did not count."""
     table = profile.counts
     if table.empty:
         return ""
@@ -121,8 +121,8 @@ def counts_headline(profile: Profile) -> str:
 
 
 def counts(profile: Profile) -> list[tuple[str, str, list[tuple[str, bool]]]]:
-    """For each line and memory what the GPU counts, and lab.check where that is not the same:
-    where, which memory, and for each of COUNTS the text and whether they agree."""
+    """For each line and memory the GPU's counts, and those of lab.check if they differ: the place,
+    the memory, and for each of COUNTS the text and whether they agree."""
     rows = []
     for (file, line, memory), group in profile.counts.groupby(["file", "line", "memory"]):
         both = {it["count"]: (it["gpu"], it["checker"]) for it in group.to_dict("records")}
@@ -148,7 +148,7 @@ def _counts(profile: Profile) -> str:
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:
-    """A table: the first and the last column to the left, the others to the right."""
+    """A table: the first and last columns left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 TABLE = (
     "font-family: monospace; font-size: var(--jp-code-font-size, 13px); border-collapse: collapse"
 )
-WASTEFUL = 1.25  # times the fewest sectors, or passes, from which on a figure is red
-REASONS = 3  # that a line's tooltip names
+WASTEFUL = 1.25  # a figure is red from this multiple of the fewest sectors or passes
+REASONS = 3  # reasons in a line's tooltip
 
 
 def page(profile: Profile) -> str:
@@ -115,7 +115,7 @@ def _cost(taken: int, ideal: int, requests: int) -> str:
 
 
 def _counts(profile: Profile) -> str:
-    """The GPU's counts, and beside them the checker's where those are others."""
+    """The GPU's counts, and beside them the checker's if they differ."""
     if not (said := text.counts_headline(profile)):
         return ""
     titles = ["line", "memory", *(name.replace("_", " ") for name in text.COUNTS)]
