@@ -59,7 +59,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
     }
 
     def displaced(size: int) -> float:
-        """Seconds by which reads exceed writes, which leave as many dirty bytes as they displace."""
+        """Seconds by which reads exceed writes, which leave as many dirty bytes as they evict."""
         reads = time("read and write", bytes=size, reads=4, writes=0)
         return reads - time("read and write", bytes=size, reads=0, writes=4)
 

@@ -1,9 +1,9 @@
 """What our kernels are held against: PyTorch, and other people's kernels where they are installed.
 
-Each library has a file here, with a function for each of our ops that it has a kernel for, by the
-op's name. A library that is not installed is no rival, and neither is one without such a function.
-Of PyTorch's own kernels some are rivals by themselves (`backends`): where the reference takes
-several kernels, or PyTorch has a choice of them.
+Each library has a file here, with a function, named after our op, for each op that it has a kernel
+for. A library is no rival if it is not installed or has no such function. Some of PyTorch's own
+kernels are separate rivals (`backends`), if the reference runs several kernels or PyTorch has a
+choice of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIBRARIES = {
     "flash_attn_4": ("flash_attn.cute", "flash-attn-4"),
 }
 
-# What it takes to have those that are more than one wheel.
+# How to install those that need more than one wheel.
 NEEDS = {
     "quack": "it comes with nvidia-cutlass-dsl, one of whose wheels has 92 MB",
     "deep_gemm": (
@@ -50,7 +50,7 @@ NEEDS = {
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it would be in
+    except ModuleNotFoundError:  # the package that would contain it
         return False
 
 
@@ -104,7 +104,7 @@ def rivals_of(op: Op) -> list[str]:
 
 
 def _may_have(name: str, op: Op) -> bool:
-    """Whether a library has a kernel for the op. One that fails as it is imported is to say so."""
+    """Whether a library has a kernel for the op; true if its import fails, to report that."""
     try:
         return op.name in _functions(name)
     except Exception:
@@ -112,7 +112,7 @@ def _may_have(name: str, op: Op) -> bool:
 
 
 def libraries_of(op: str) -> list[str]:
-    """The libraries that have a kernel for the op, installed or not: what their files define."""
+    """The libraries that have a kernel for the op by their files here, installed or not."""
     found = []
     for name in LIBRARIES:
         tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())

@@ -1,6 +1,6 @@
-"""PyTorch's own kernels for products, one backend at a time, by our ops' names and arguments.
+"""PyTorch's own kernels for matrix products, by backend, with our ops' names and arguments.
 
-The reference takes several kernels for what they do in one, or leaves the choice to PyTorch.
+The reference runs several kernels where these run one, or leaves the choice to PyTorch.
 """
 
 import functools
@@ -23,7 +23,7 @@ def _cublaslt(
     act: str = "none",
     scale: float = 1.0,
 ) -> Tensor:
-    """A product with one of cuBLASLt's epilogues; its gelu is the approximation by tanh."""
+    """A matrix product with a cuBLASLt epilogue; its gelu is the tanh approximation."""
     if act in ("relu", "gelu") and bias is not None and residual is None and scale == 1:
         return torch._addmm_activation(bias, x, w.mT, use_gelu=act == "gelu")
     added = [t for t in (bias, residual) if t is not None]
@@ -42,7 +42,7 @@ def _attention(
     *,
     backend: SDPBackend | None = None,
 ) -> Tensor:
-    """scaled_dot_product_attention by one backend, or by the one that PyTorch chooses."""
+    """scaled_dot_product_attention with one backend, or with the one that PyTorch chooses."""
     if window is not None or (causal and q.shape[-2] != k.shape[-2]):
         raise NotImplementedError("scaled_dot_product_attention masks that by a tensor alone")
     grouped = q.dim() > 2 and k.shape[-3] != q.shape[-3]
@@ -67,13 +67,13 @@ def _decode(
     *,
     backend: SDPBackend | None = None,
 ) -> Tensor:
-    """One query for each sequence, which sees all of its cache."""
+    """One query per sequence, which attends to its whole cache."""
     return _attention(q, k, v, scale=scale, backend=backend)
 
 
 @functools.lru_cache(maxsize=1)
 def _compiled_flex(*what: object) -> Callable[..., Tensor]:
-    """flex_attention, compiled for one `what`: torch.compile keeps eight shapes, and then none."""
+    """flex_attention, compiled for one `what`: torch.compile gives up after eight shapes."""
     from torch.nn.attention.flex_attention import flex_attention
 
     torch.compiler.reset()
@@ -98,7 +98,7 @@ def _flex(
     window: tuple[int, int] | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """flex_attention, compiled; its mask is made once for each size, outside of the time."""
+    """flex_attention, compiled; its mask is made once per size and is not timed."""
     if window is not None:
         raise NotImplementedError("no mask of a window is written for flex_attention here")
     mask = _causal_blocks(q.shape[-2], k.shape[-2], q.device) if causal else None
@@ -116,7 +116,7 @@ def _linear_cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """cross_entropy of linear, which has all logits in memory."""
+    """cross_entropy of linear, which writes all logits to memory."""
     return functional.cross_entropy(
         functional.linear(x, w, bias),
         target,
@@ -135,9 +135,9 @@ def _dequantized(
     *,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """A product of float32, for PyTorch multiplies floats of one byte on few machines.
+    """A float32 product of the dequantized matrices: PyTorch multiplies FP8 on few machines.
 
-    Sums may have fewer digits with use_fast_accum; these have all of them.
+    use_fast_accum may accumulate with fewer digits; this has all of them.
     """
     wide = [truth().dequantize(*each, torch.float32) for each in ((x, x_scale), (w, w_scale))]
     return functional.linear(*wide, bias if bias is None else bias.float()).to(torch.bfloat16)
@@ -151,7 +151,7 @@ def _of_blocks(
     x_scale: Tensor | None = None,
     w_scale: Tensor | None = None,
 ) -> Tensor:
-    """A product of float32 of matrices with scales of blocks."""
+    """A float32 product of the dequantized matrices, with a scale for each block."""
     operands = ((x, x_scales, x_scale), (w, w_scales, w_scale))
     wide = [truth().dequantize_blocks(*each).float() for each in operands]
     return functional.linear(*wide).to(torch.bfloat16)
@@ -166,7 +166,7 @@ def _scaled_mm(
     *,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """cuBLASLt's product of floats of one byte."""
+    """cuBLASLt's FP8 matrix product."""
     return torch._scaled_mm(
         x,
         w.mT,
@@ -179,7 +179,7 @@ def _scaled_mm(
 
 
 def _quantized(y: Tensor, scaling: str) -> tuple[Tensor, Tensor]:
-    """y in floats of one byte, and a scale for each row or for 128 neighbours of one."""
+    """y in FP8, and a scale for each row or for each 128 neighbours in a row."""
     groups = y.float().unflatten(-1, (-1, 128 if scaling == "1x128" else y.shape[-1]))
     scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
     q = (groups / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
@@ -205,7 +205,7 @@ def _each_sequence(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """scaled_dot_product_attention of one packed sequence after the other; the host waits."""
+    """scaled_dot_product_attention of the packed sequences, one by one; the host waits."""
     sequences = []
     lengths = [cu_seqlens.diff().tolist() for cu_seqlens in (cu_seqlens_q, cu_seqlens_k)]
     q, k, v = q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1])
@@ -249,18 +249,18 @@ def _scales_of_rows(w_scale: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _converted(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A product with weights that are converted as they are read, if torch.compile fuses that."""
+    """A product with weights that are converted when they are read, if torch.compile fuses that."""
     y = functional.linear(x, w.to(x.dtype)) * _scales_of_rows(w_scale, x.dtype)
     return y if bias is None else y + bias
 
 
 def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """PyTorch's own kernel for weights of int8."""
+    """PyTorch's own kernel for int8 weights."""
     y = torch._weight_int8pack_mm(x, w, _scales_of_rows(w_scale, x.dtype))
     return y if bias is None else y + bias
 
 
-# Scales and unpacked weights, for as long as there are the weights of one byte that they are of.
+# Scales and unpacked weights, kept as long as the 8-bit weights that they belong to.
 _UNPACKED: MutableMapping[Tensor, tuple[Tensor, Tensor]] = WeakTensorKeyDictionary()
 
 
@@ -273,13 +273,13 @@ def _unpacked(w: Tensor, w_scale: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _of_unpacked(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A product with weights in x's type, which are made at the first call, outside of the time."""
+    """A product with weights in x's type, which are made at the first call and are not timed."""
     if w_scale.shape[-1] != 1:
         raise NotImplementedError("weights with a scale for each 128 columns are not unpacked here")
     return functional.linear(x, _unpacked(w, w_scale, x.dtype), bias)
 
 
-# What people call in PyTorch where the reference is a formula.
+# The PyTorch functions that people call where the reference is a formula.
 CHOSEN: dict[str, Callable[..., Tensor]] = {
     "attention": _attention,
     "attention_decode": _decode,

@@ -1,4 +1,4 @@
-"""Between our layout of heads and that of flash-attn."""
+"""Converts between our layout of heads and that of flash-attn."""
 
 from torch import Tensor
 

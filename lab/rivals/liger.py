@@ -11,7 +11,7 @@ def layer_norm(x, weight, bias, eps=1e-5):
 
 def rms_norm(x, weight, residual=None, eps=1e-6):
     if residual is None:
-        # in_place=False: backward would write its result over the gradient that arrives.
+        # in_place=False: else backward would overwrite the incoming gradient.
         return liger.LigerRMSNormFunction.apply(x, weight, eps, 0.0, "llama", False)
     return liger.LigerFusedAddRMSNormFunction.apply(x, residual, weight, eps)
 
@@ -26,8 +26,8 @@ def swiglu(a, b):
 
 def cross_entropy(x, target, reduction="mean", ignore_index=-100, label_smoothing=0.0):
     if x.requires_grad:
-        # Its forward computes the gradient and writes it over x: the backward pass alone is
-        # no work that could be timed.
+        # Its forward computes the gradient and overwrites x with it: the backward pass alone has
+        # no work to time.
         raise NotImplementedError("Liger-Kernel's cross_entropy has no backward of its own")
     return liger.LigerCrossEntropyFunction.apply(
         x, target, None, ignore_index, 0.0, label_smoothing, reduction
@@ -47,7 +47,7 @@ def rope(qkv, cos, sin, heads=2, kv_heads=1, interleaved=False):
         raise NotImplementedError("Liger-Kernel's rope has the pairs of Llama alone")
     x = qkv.unflatten(-1, (heads + 2 * kv_heads, -1)).transpose(1, 2)
     q, k, v = x.split((heads, kv_heads, kv_heads), 1)
-    # Without the first dimension of the tables it would take the tokens for sequences; and it would
-    # turn as many numbers of a head as they have columns, for its own have each angle twice.
+    # Without the tables' first dimension it would take the tokens for sequences. It rotates as many
+    # numbers of a head as the tables have columns, because its own hold each angle twice.
     q, k = liger.LigerRopeFunction.apply(q, k, cos[None], sin[None], None, 1, q.shape[-1])[:2]
     return q, k, v

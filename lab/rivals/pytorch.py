@@ -36,7 +36,7 @@ def compiled(op: Op) -> Implementation:
 
 
 def _as_used(op: Op) -> dict[str, Callable]:
-    """The reference, as people call PyTorch: they leave out the seed, and PyTorch draws."""
+    """The reference as people call PyTorch: without the seed, so that PyTorch draws the numbers."""
     if "seed" not in inspect.signature(op.function).parameters:
         return {"function": op.function}
 
@@ -47,7 +47,7 @@ def _as_used(op: Op) -> dict[str, Callable]:
 
 
 def keep_buffers() -> AbstractContextManager:
-    """Compile a backward pass that can run again, as timing wants: it gives no buffer away."""
+    """Compile a backward pass that can run again, as timing needs: it frees no buffer."""
     import torch._functorch.config
 
     return torch._functorch.config.patch(donated_buffer=False)

@@ -4,7 +4,7 @@ import importlib
 
 import quack
 
-# The package has a function of the module's name, which hides the module.
+# The package has a function of the same name, which hides the module.
 _norms = importlib.import_module("quack.rmsnorm")
 
 

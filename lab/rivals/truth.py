@@ -1,6 +1,6 @@
-"""reference.py: imported by what is about the project's ops alone.
+"""reference.py, imported only by code that concerns the project's own ops.
 
-Whoever works in a repository of their own may have another file of that name beside their kernels.
+A user's repository may have another file of that name beside its kernels.
 """
 
 from types import ModuleType
@@ -9,7 +9,7 @@ import jitload
 
 
 def truth() -> ModuleType:
-    """The module. Raises ImportError where another one of this name is found first."""
+    """The module. Raises ImportError if another module of this name is found first."""
     import reference
 
     if not hasattr(reference, "OPS"):
