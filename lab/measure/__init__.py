@@ -1,4 +1,4 @@
-"""How wrong and how fast: errors, times, cases, and the tables that are made of them."""
+"""Measures errors and times of ops and calls, and makes tables of them."""
 
 from lab.measure.timing import Timing, bytes_moved, copy_bandwidth, time_call, time_on_host
 

@@ -1,4 +1,4 @@
-"""Checks of the user's arguments: an error names the argument, what it is and what there is."""
+"""Checks the user's arguments: an error names the argument, its value and the valid values."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def all_versions(op: reference.Op) -> tuple[str, ...]:
 def written_version(op: reference.Op, wanted: str | None) -> str | None:
     """One version of our kernel by its name, None for the best, without a build.
 
-    The names are looked up in the text of kernels/NAME.py; where it does not write them down, any
-    will do.
+    The names are looked up in the text of kernels/NAME.py; if it does not list them, any name is
+    accepted.
     """
     file = importlib.util.find_spec(f"kernels.{op.name}")
     text = Path(file.origin).read_text("utf-8") if file else ""
@@ -122,7 +122,7 @@ def rivals(wanted: str | Iterable[str], existing: Iterable[str]) -> list[str]:
 
 
 def options(op: reference.Op, wanted: dict[str, object] | None) -> list[dict[str, object]]:
-    """The op's keyword variants to go through: None is all of them, else the one given."""
+    """The op's keyword variants to measure: None is all of them, else the given one."""
     if wanted is None:
         return list(op.options)
     if not isinstance(wanted, dict):
@@ -131,7 +131,7 @@ def options(op: reference.Op, wanted: dict[str, object] | None) -> list[dict[str
 
 
 def _several(argument: str, wanted: object, least: int = 1) -> list:
-    """What was given as a list; a single name is a list of one."""
+    """The argument as a list; a single name becomes a list of one."""
     if isinstance(wanted, str):
         return [wanted]
     if not isinstance(wanted, Iterable):

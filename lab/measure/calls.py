@@ -1,4 +1,4 @@
-"""Tables of calls: error and time of functions of one's own beside PyTorch's, or time alone."""
+"""Tables of calls: error and time of a user's functions beside PyTorch's, or time alone."""
 
 import copy
 import math
@@ -24,7 +24,7 @@ from lab.measure.without_gpu import fetched, predicted, predicted_for
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PYTORCH = ("torch", "pytorch", "eager", "reference")  # names of calls, in any case
+PYTORCH = ("torch", "pytorch", "eager", "reference")  # names of calls, case-insensitive
 
 
 def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame":
@@ -162,7 +162,7 @@ def measure_calls(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What every call gets: values in order or by name; and which of them hold the results."""
+    """The inputs of every call: values in order or by name; and which of them hold the results."""
 
     values: dict[int | str, object]
     outputs: tuple[int | str, ...]
@@ -200,7 +200,7 @@ class _Inputs:
 
     @property
     def read(self) -> list[Tensor]:
-        """The tensors that a call has to read: all but those that it is given for its results."""
+        """The tensors that a call has to read: all but those given for its results."""
         return [
             value
             for key, value in self.values.items()
@@ -222,7 +222,7 @@ class _Inputs:
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
-        """Undo at the end what was written to the tensors; until then they are where they were."""
+        """Undo at the end what was written to the tensors; their memory stays the same."""
         before = [tensor.detach().clone() for tensor in self.tensors]
         try:
             yield
@@ -234,7 +234,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Truth:
-    """What the results are held against. name: of the call that it is, or "" if it is none."""
+    """The truth to compare results with. name: the call that gives it, or "" if none does."""
 
     name: str
     of: Callable | tuple[Tensor, ...]
@@ -277,8 +277,8 @@ class _Truth:
         truths: tuple[Tensor, ...],
         types: list[torch.dtype],
     ) -> Error | None:
-        """Of a function, called with the inputs as they are, as PyTorch's own would be. None where
-        its results are not of the calls' types, or it takes no other inputs than in float64."""
+        """The truth function's error when called with the inputs as they are (PyTorch's own). None
+        if its results are not of the calls' types, or it takes only float64 inputs."""
         if isinstance(self.of, tuple):
             return None
         try:
@@ -347,7 +347,7 @@ def _check_calls(calls: object) -> None:
 def _start(
     call: Callable, what: str, given: _Inputs, direction: str, seed: int
 ) -> tuple[tuple[Tensor, ...], list[Tensor], Callable[[], object]]:
-    """The results of a call or, backward, the gradients; what it reads; and what does it again."""
+    """A call's results or, backward, gradients; the tensors that it reads; and a repeatable call."""
     forward = given.passed_to(call)
     returned = forward()
     if returned is None:
@@ -418,7 +418,7 @@ def _check_results(results: tuple[Tensor, ...], truths: tuple[Tensor, ...], what
 
 @contextmanager
 def _noted(what: str) -> Iterator[None]:
-    """Says what was being done, if that raises."""
+    """Notes on an exception what was being done."""
     try:
         yield
     except Exception as failure:

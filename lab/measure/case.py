@@ -1,4 +1,4 @@
-"""One op on one set of inputs, on which its implementations are held against each other."""
+"""One op on one set of inputs, on which its implementations are compared."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Case:
     inputs, from one random grad_output for each output, which every implementation and the truth
     share. An option takes the place of the input of its name, as in {"scale": 2.0}.
 
-    inputs: in place of random ones of that shape; those that require a gradient get one.
+    inputs: used in place of random ones of that shape; those that require a gradient get one.
 
-    arriving: those gradients of the outputs.
+    arriving: the gradients of the outputs (grad_output).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Case:
 
     @property
     def names(self) -> list[str]:
-        """What the results are called, in order: "output", or "gradient of NAME"."""
+        """The names of the results, in order: "output", or "gradient of NAME"."""
         if self.backward:
             inputs = self.inputs.items()
             return [f"gradient of {name}" for name, value in inputs if value.requires_grad]
@@ -99,9 +99,9 @@ class Case:
         return ["output"] if count == 1 else [f"output {index}" for index in range(count)]
 
     def step(self, implementation: Implementation) -> Step:
-        """What is measured: a function without arguments that computes the results.
+        """The function to measure: it takes no arguments and computes the results.
 
-        Backward, the forward pass runs here, once, and the step is the backward pass alone; an
+        For backward, the forward pass runs here, once, and the step is the backward pass alone; an
         implementation without such a pass raises NotImplementedError.
         """
         if self.backward and implementation.gradients_in_forward:
@@ -117,9 +117,9 @@ class Case:
     def start(
         self, implementation: Implementation, both: bool = False
     ) -> tuple[Step, tuple[Tensor, ...]]:
-        """The step, called for the first time, and the results to judge.
+        """The step, after its first call, and the results to judge.
 
-        both: it is that of the two passes together.
+        both: whether the step includes both passes.
         """
         with implementation.first_call():
             step = self.both(implementation) if both else self.step(implementation)
@@ -142,16 +142,16 @@ class Case:
 
     @cached_property
     def torch_error(self) -> Error:
-        """PyTorch's own error: that of the reference in the type of the inputs."""
+        """PyTorch's own error: the error of the reference in the inputs' type."""
         return self.measure(eager(self.op), timed=False).error
 
     @cached_property
     def reads(self) -> list[Tensor]:
-        """What the step has to read: forward the inputs, backward grad_output and the inputs.
+        """The tensors that the step has to read: forward the inputs, backward also grad_output.
 
-        Where autograd keeps nothing of the forward pass (a sum), backward reads grad_output alone.
-        Where it keeps an output (the sum of x and a residual), that stands for the inputs of its
-        size that it does not keep.
+        If autograd saves nothing in the forward pass (a sum), backward reads grad_output alone. If
+        it saves an output (the sum of x and a residual), that replaces the inputs of its size that
+        it does not save.
         """
         inputs = list(self.inputs.values())
         if not self.backward:
@@ -186,7 +186,7 @@ def tensors_in(result: Results) -> tuple[Tensor, ...]:
 
 
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Those to which a gradient may arrive: not integers, such as labels or indices."""
+    """The tensors that may have a gradient: not integers, such as labels or indices."""
     return tuple(tensor for tensor in tensors if tensor.is_floating_point())
 
 

@@ -20,9 +20,9 @@ from lab.measure import nvml
 from lab.measure.nvml import Reason
 
 PERIOD = 0.01  # seconds between two readings; NVML's own numbers are hardly fresher
-LEVEL = 0.98  # of the highest clock: above that nothing is throttled, whatever NVML gives as reason
+LEVEL = 0.98  # part of the highest clock; above it, nothing counts as throttled, whatever NVML says
 
-# What lowers a clock against the user's will. Idling and a clock that was set do not.
+# Reasons that lower a clock against the user's will; idling and a set clock do not.
 THROTTLES = {
     Reason.SW_POWER_CAP: "the power cap",
     Reason.SW_THERMAL_SLOWDOWN: "the driver's limit of temperature",
@@ -70,7 +70,7 @@ class Held:
 
     @property
     def throttles(self) -> list[str]:
-        """What held the clock below its highest, in words; [] where nothing did."""
+        """What kept the clock below its highest, in words; [] if nothing did."""
         if self.highest_mhz is None or self.mhz >= LEVEL * self.highest_mhz:
             return []
         return [text for reason, text in THROTTLES.items() if reason in (self.reasons or Reason(0))]
@@ -101,8 +101,8 @@ class Watch:
             ...
         watch.held  # None where NVML says nothing, and on the CPU
 
-    The block has to end with the GPU's work done: an idle GPU has another clock. Of several blocks
-    with one Watch, all readings count.
+    The block has to wait for the GPU's work, because an idle GPU has another clock. If several
+    blocks use one Watch, all readings count.
     """
 
     def __init__(self, device: torch.device | str | None = "cuda") -> None:
@@ -132,7 +132,7 @@ class Watch:
 
     @property
     def held(self) -> Held | None:
-        """What the readings say together, without those of an idle GPU if there are others."""
+        """The summary of the readings, without those of an idle GPU if there are others."""
         busy = [it for it in self._readings if not it.reasons or Reason.GPU_IDLE not in it.reasons]
         readings = busy or self._readings
         if not readings:
@@ -174,7 +174,7 @@ def warn_if_disturbed(held: Iterable[Held | None], stacklevel: int = 2) -> None:
 
 
 def throttled_text(held: Sequence[Held | None]) -> str:
-    """What lowered the clock, of the measurement with the lowest one; "" where nothing did."""
+    """What lowered the clock in the measurement with the lowest one; "" if nothing did."""
     throttled = [it for it in held if it is not None and it.throttles]
     if not throttled:
         return ""
@@ -184,7 +184,7 @@ def throttled_text(held: Sequence[Held | None]) -> str:
 
 
 def shared_text(held: Sequence[Held | None]) -> str:
-    """How many other processes used the GPU, of the measurement with the most; "" for none."""
+    """The most other processes that used the GPU during a measurement, in words; "" for none."""
     shared = [it for it in held if it is not None and it.others]
     if not shared:
         return ""
@@ -194,6 +194,6 @@ def shared_text(held: Sequence[Held | None]) -> str:
 
 
 def disturbances(held: Iterable[Held | None]) -> str:
-    """Both texts in one, for the caption of a figure; "" where nothing disturbed."""
+    """Both texts in one, for the caption of a figure; "" if there were no disturbances."""
     every = list(held)
     return "; ".join(filter(None, (throttled_text(every), shared_text(every))))

@@ -1,8 +1,8 @@
 """How far a result lies from the truth: absolutely, and in units in the last place (ULP).
 
 The truth is the reference run in float64 on the same inputs, so what is measured is the error of
-the computation alone, not that of rounding its inputs. A float64 result is held against a truth
-that is itself rounded to float64: there PyTorch's own error is 0 by definition.
+the computation alone, not that of rounding its inputs. The truth for a float64 result is itself
+rounded to float64, so PyTorch's own error is 0 by definition there.
 """
 
 from collections.abc import Sequence

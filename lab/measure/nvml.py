@@ -1,7 +1,7 @@
-"""What NVIDIA's management library (NVML) says of a GPU: the numbers that nvidia-smi shows.
+"""Reads from NVIDIA's management library (NVML) the numbers that nvidia-smi shows.
 
-Whatever is missing is answered by None: the library (in many containers), the GPU in it or, with an
-old driver, a function. What NVML says is a note beside a measurement, and never a reason to fail.
+The answer is None if the library is missing (as in many containers), or the GPU in it or, with an
+old driver, a function. NVML's numbers are a note beside a measurement, never a reason to fail.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import torch
 
 
 class Reason(IntFlag):
-    """Why the clock is not higher, nvmlClocksEventReasons; those that are named here."""
+    """Why the clock is not higher: the nvmlClocksEventReasons that the lab names."""
 
     GPU_IDLE = 0x1
     APPLICATIONS_CLOCKS_SETTING = 0x2
@@ -57,12 +57,12 @@ class Gpu:
         return None if bits is None else Reason(bits)
 
     def others(self, since: float) -> int | None:
-        """How many other processes the multiprocessors have worked for.
+        """How many other processes have used the multiprocessors.
 
         since: seconds since the epoch. NVML takes a sample a few times a second.
 
-        A process that has memory there and starts nothing does not count. In a container NVML may
-        give processes the numbers that they have outside of it: there, one is taken for this one.
+        A process that only has memory there does not count. In a container NVML may report process
+        ids from outside of it; then one of the processes is taken to be this one.
         """
         known = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3)
         try:
@@ -85,10 +85,10 @@ class Gpu:
 
 
 def gpu(device: torch.device | int | None = None) -> Gpu | None:
-    """The GPU that PyTorch calls `device`, the current one if None; None where NVML has it not.
+    """The GPU that PyTorch calls `device` (None: the current one); None if NVML lacks it.
 
-    It is found by its UUID, for NVML counts all GPUs of the machine, PyTorch only those of
-    CUDA_VISIBLE_DEVICES. An instance of MIG stands for its whole GPU, whose clock is its own.
+    It is found by its UUID, because NVML counts all GPUs of the machine, and PyTorch only those of
+    CUDA_VISIBLE_DEVICES. A MIG instance counts as its whole GPU, whose clock it shares.
     """
     if (nvml := _nvml()) is None:
         return None
@@ -112,7 +112,7 @@ def driver() -> str | None:
 
 @functools.cache
 def _nvml() -> Any:
-    """The module pynvml of nvidia-ml-py, ready to be asked; it stays so to the end of the process.
+    """The module pynvml of nvidia-ml-py, initialized until the end of the process.
 
     None where NVML or the module is missing, or the driver is not loaded.
     """

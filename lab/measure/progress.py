@@ -1,9 +1,9 @@
-"""A bar of progress while something measures, gone when it is done."""
+"""A progress bar for measurements, removed when they are done."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SECONDS = 0.5  # that pass before anything is shown
+SECONDS = 0.5  # before anything is shown
 
 
 @contextmanager

@@ -8,17 +8,17 @@ from lab.predictor.report import Prediction
 
 
 def in_ulp(error: Error, whose: str = "") -> dict[str, float]:
-    """Largest and mean error in units in the last place. whose: what the names begin with."""
+    """Largest and mean error in units in the last place. whose: prefix of the columns' names."""
     return {f"{whose}max_ulp": error.max_ulp, f"{whose}mean_ulp": error.mean_ulp}
 
 
 def absolute(error: Error, whose: str = "") -> dict[str, float]:
-    """Largest and mean error as it is."""
+    """Largest and mean absolute error."""
     return {f"{whose}max_error": error.max, f"{whose}mean_error": error.mean}
 
 
 def time(timing: Timing | None) -> dict[str, float | str]:
-    """Median and interquartile range in microseconds, and the clock; NaN where none was taken."""
+    """Median and interquartile range in microseconds, and the clock; NaN if there is no time."""
     return {
         "time_us": 1e6 * timing.median if timing else math.nan,
         "spread_us": 1e6 * timing.spread if timing else math.nan,
@@ -27,7 +27,7 @@ def time(timing: Timing | None) -> dict[str, float | str]:
 
 
 def prediction(it: Prediction | None) -> dict[str, float]:
-    """The time predicted for a GPU that is not there, µs, and its 90% interval."""
+    """The predicted time on a GPU that is not there, in µs, and its 90% interval."""
     return {
         "predicted_us": 1e6 * it.seconds if it else math.nan,
         "predicted_low_us": 1e6 * it.lower if it else math.nan,
@@ -36,8 +36,8 @@ def prediction(it: Prediction | None) -> dict[str, float]:
 
 
 def held(timing: Timing) -> dict[str, object]:
-    """The GPU's clock in MHz that held meanwhile, NaN where nobody knows; and what slowed the GPU
-    down: what throttled it, and other processes that used it.
+    """The GPU's clock in MHz during the measurement, NaN if unknown; and what slowed the GPU down:
+    throttling, and other processes that used it.
     """
     slowed = [*timing.held.throttles, timing.held.company] if timing.held else []
     return {
@@ -47,7 +47,7 @@ def held(timing: Timing) -> dict[str, object]:
 
 
 def operations(timing: Timing, count: int) -> dict[str, float]:
-    """Multiplications and additions, and 10^12 of them a second; NaN where nobody counts them."""
+    """Multiplications and additions, and their rate in 10^12 per second; NaN if not counted."""
     return {
         "operations": count or math.nan,
         "tflops": 1e-12 * count / timing.median if count else math.nan,
@@ -55,9 +55,9 @@ def operations(timing: Timing, count: int) -> dict[str, float]:
 
 
 def rate(timing: Timing | None, bytes: int, copy_gb_per_s: float | None) -> dict[str, float]:
-    """Bytes, and how fast a GPU moved them; NaN for a time that is not a GPU's.
+    """Bytes, and the rate at which a GPU moved them; NaN for a time that is not a GPU's.
 
-    copy_gb_per_s: the rate of a copy on this GPU, None where there is none.
+    copy_gb_per_s: the rate of a copy on this GPU; None without one.
     """
     gb_per_s = timing.gb_per_s(bytes) if timing else math.nan
     return {

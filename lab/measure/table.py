@@ -8,7 +8,7 @@ import pandas
 
 from lab.measure.timing import SIMULATOR_CLOCK
 
-# What a reader might take for a GPU's where the simulator ran.
+# Columns that a reader might take for a GPU's although the simulator ran.
 OF_A_CLOCK = ("time_us", "spread_us", "clock", "gb_per_s", "percent_of_copy")
 
 
@@ -38,7 +38,7 @@ class Table(pandas.DataFrame):
         return of_times + verdict.splitlines()
 
     def _predicted(self) -> bool:
-        """Whether there are predicted times, and the only others are those of the CPU."""
+        """Whether there are predicted times, and the measured ones are all the CPU's."""
         if not self.attrs.get("predicted_for") or not {"clock", "predicted_us"} <= {*self.columns}:
             return False
         return bool((self["clock"] == SIMULATOR_CLOCK).any() and self["predicted_us"].notna().any())

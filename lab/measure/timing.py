@@ -21,7 +21,7 @@ from lab.measure.clocks import Held, Watch, warn_if_disturbed
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
-CPU_CLOCK = "CPU"  # PyTorch's own ops, and whatever else launches no kernel
+CPU_CLOCK = "CPU"  # PyTorch's own ops, and other calls that launch no kernel
 HOST_CLOCK = "host"
 TURNS_CLOCK = "GPU, in turns"  # of `lab.measure.turns`
 ON_GPU = (GPU_CLOCK, TURNS_CLOCK)
@@ -77,7 +77,7 @@ def time_call(
 def take_time(
     call: Callable[[], object], device: torch.device | str | None = None, seconds: float = 0.1
 ) -> Timing:
-    """`time_call` without its warning, for tables, which warn once of all their times."""
+    """`time_call` without its warning, for tables, which warn once for all their times."""
     device = jitload.device() if device is None else torch.device(device)
     launched = jitload.simulated_launches()
     call()
@@ -124,7 +124,7 @@ def _time_by_events(call: Callable[[], object], wanted: float) -> Timing:
 
 
 def _wall_time(call: Callable[[], object], clock: str) -> Timing:
-    """Of at least 3 calls, and of up to 20 while they take less than 0.2 s together."""
+    """Wall time of at least 3 calls, and up to 20 as long as they take less than 0.2 s in all."""
     samples: list[float] = []
     while len(samples) < 3 or (len(samples) < 20 and sum(samples) < 0.2):
         start = time.perf_counter()
@@ -144,7 +144,7 @@ def time_on_host(call: Callable[[], object], calls: int) -> Timing:
 
 
 def seconds_on_host(call: Callable[[], object], calls: int) -> float:
-    """The same of one round, before which the GPU catches up."""
+    """The same for one round, before which the GPU catches up."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start = time.perf_counter()

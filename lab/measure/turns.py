@@ -1,13 +1,13 @@
 """Times of calls that take turns on a GPU, or on its host, over and over again.
 
-Power, temperature and the clock decide how fast tensor cores are, and all three drift. Calls that
-are timed one after the other are therefore timed on different GPUs, as it were. Here each turn is
-some 20 ms long, and in each of the rounds everybody has one, in an order that differs: whatever
-drifts, drifts for all.
+Power, temperature and the clock decide how fast tensor cores are, and all three drift. Calls timed
+one after the other are therefore measured under different conditions. Here each turn takes about
+20 ms, and every call has one turn per round, in an order that differs from round to round: drift
+affects all of them alike.
 
-A turn is a CUDA graph of as many calls, so that no host is slow in it. Where something cannot be
-captured in a graph it is called as often, and its time may be the host's. L2 is not flushed between
-the calls: who wants it cold lets the calls go through more memory than it holds.
+A turn is a CUDA graph of many calls, so that a slow host does not count. A call that cannot be
+captured in a graph is called as often, and its time may be the host's. L2 is not flushed between
+calls: for a cold L2, let the calls go through more memory than it holds.
 """
 
 import random
@@ -36,10 +36,10 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Player:
-    """Something that takes turns.
+    """A call that takes turns with others.
 
-    turn: all the calls of a turn.
-    calls: how many.
+    turn: runs all calls of a turn.
+    calls: how many there are in a turn.
     captured: whether they are one CUDA graph.
     step: one call, kept because a graph reads what the call holds (a backward pass what its forward
         pass saved) and does not hold it itself.
@@ -52,10 +52,10 @@ class Player:
 
 
 def prepare(start: Callable[[], Step], device: torch.device) -> Player:
-    """Whoever is timed, ready for its turns.
+    """Prepares a call for its turns.
 
-    start: returns the call that is timed. It runs on the stream on which that is captured, which a
-        backward pass needs, for its kernels run on the stream of its forward pass.
+    start: returns the call to time. It runs on the stream on which the call is captured; a backward
+        pass needs this, because its kernels run on the stream of its forward pass.
 
     Raises what `start` and the first calls raise.
     """
@@ -75,7 +75,7 @@ def prepare(start: Callable[[], Step], device: torch.device) -> Player:
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(calls):
                 step()
-    except Exception:  # what may not be captured says so in many ways
+    except Exception:  # calls that cannot be captured raise various errors
         torch.cuda.synchronize(device)
         return Player(_called_on(stream, step, calls), calls)
     return Player(graph.replay, calls, captured=True, step=step)
@@ -84,9 +84,9 @@ def prepare(start: Callable[[], Step], device: torch.device) -> Player:
 def take_turns(
     players: dict[str, Player], device: torch.device, rounds: int = ROUNDS
 ) -> tuple[dict[str, Timing], dict[str, Exception]]:
-    """The time of one call of each, and what those raised who failed in a turn.
+    """The time of one call of each player, and the errors of those that failed in a turn.
 
-    Median and quartiles of the rounds, after one that does not count.
+    Median and quartiles over the rounds; the first round does not count.
     """
     watches = {name: Watch(device) for name in players}
 
@@ -104,9 +104,9 @@ def take_turns(
 def take_turns_on_host(
     calls: dict[str, Step], count: int, rounds: int = ROUNDS
 ) -> tuple[dict[str, Timing], dict[str, Exception]]:
-    """The same of the time that the host is busy with one call; a turn is `count` calls.
+    """The same for the time that the host is busy with one call; a turn is `count` calls.
 
-    A host has no steady clock either, and what else runs on it comes and goes.
+    A host has no steady clock either, and other programs run on it.
     """
     times, failures = _in_turns(calls, lambda name: seconds_on_host(calls[name], count), rounds)
     return {name: Timing(*quantiles(taken), HOST_CLOCK) for name, taken in times.items()}, failures
@@ -115,10 +115,10 @@ def take_turns_on_host(
 def _in_turns(
     names: Iterable[str], turn_of: Callable[[str], float], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, Exception]]:
-    """The seconds of everybody's turns but the first, and what those raised who failed in one.
+    """The seconds of all turns but the first, and the errors of those that failed in a turn.
 
-    Each round has an order of its own, the same in every run; who begins is whoever's turn that is.
-    At the power cap an H200's clock swings within half a second: in one order for all rounds, one
+    Each round has its own order, the same in every run; they take turns at being the first.
+    At the power cap an H200's clock swings within half a second: with one order for all rounds, one
     kernel in 18 places had times that differed by 4%.
     """
     drawn = random.Random(0)
@@ -138,7 +138,7 @@ def _in_turns(
 
 
 def _calls_of_a_turn(step: Step) -> int:
-    """So many that they take SECONDS, by the quicker of two calls."""
+    """The number of calls that take SECONDS, by the faster of two calls."""
     seconds = min(_seconds(step, torch.device("cuda")) for _ in range(2))
     return max(1, min(MOST_CALLS, round(SECONDS / max(seconds, 1e-6))))
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from lab.measure.error import Error
 
-NONE = 0.1  # of a value: an error on average that leaves it without a digit
-FEW = 16.0  # ULP: the error of a result for which there is no other to hold it against
+NONE = 0.1  # mean error, relative to a value, that leaves it no correct digit
+FEW = 16.0  # ULP: allowed error of a result that has no other to compare with
 
 
 class Judged(NamedTuple):
@@ -24,7 +24,7 @@ class Judged(NamedTuple):
 
     @property
     def digits(self) -> int:
-        """Decimal digits that all values have in common with the truth: 4 for 1e-4 of a value."""
+        """Correct decimal digits of all values: 4 for an error of 1e-4 of a value."""
         largest = self.eps * self.error.max_ulp
         return int(-math.log10(largest)) if 0 < largest < 1 else 0
 
@@ -32,9 +32,9 @@ class Judged(NamedTuple):
 def is_right(ours: Error, torchs: Error) -> bool:
     """Whether the largest error is about PyTorch's.
 
-    It may be three times PyTorch's, for one draw of inputs may find that lucky; or in ULP twice
-    that and half a unit, for PyTorch's may be 0. A result in float64, where PyTorch's is the truth
-    itself, may be a few units away from that.
+    It may be three times PyTorch's, which may be small by luck for one draw of inputs; or in ULP
+    twice PyTorch's plus half a unit, because PyTorch's may be 0. A float64 result, for which
+    PyTorch's is the truth, may be a few units off.
     """
     if torchs.max == 0 and ours.max_ulp <= FEW:
         return True
@@ -63,7 +63,7 @@ def in_words(it: Judged) -> str:
 
 
 def of_all(results: Iterable[Judged]) -> str:
-    """A line for each result that is wrong, or one sentence where all are right; "" of none."""
+    """A line for each wrong result, or one sentence if all are right; "" without results."""
     results = list(results)
     wrong = [it for it in results if it.torch_error and not is_right(it.error, it.torch_error)]
     if len(results) == 1 or not all(it.torch_error for it in results):
@@ -76,5 +76,5 @@ def of_all(results: Iterable[Judged]) -> str:
 
 
 def spoken(ulp: float) -> str:
-    """An error in three digits, a large one without an exponent: 0.5, 4,530."""
+    """An error with three digits, without an exponent if it is large: 0.5, 4,530."""
     return f"{ulp:,.0f}" if 1000 <= ulp < 1e6 else f"{ulp:.3g}"

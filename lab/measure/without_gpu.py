@@ -1,5 +1,5 @@
-"""What stands for time where there is no GPU: the time that lab.predict predicts for one, the bytes
-of global memory that a call fetches, as lab.check counts them, and the time that was published.
+"""Figures in place of times if there is no GPU: the time that lab.predict predicts for one, the
+bytes of global memory that a call fetches, as lab.check counts them, and the published time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ USUAL_COLS = 4096
 
 
 def fetched(call: Callable[[], object], timing: Timing | None) -> float:
-    """Bytes of global memory that a call's kernels fetch on the simulator; NaN where none runs
-    there, where the checker does not run them to their end, and where recording all of a launch
-    would take it too long.
+    """Bytes of global memory that a call's kernels fetch on the simulator; NaN if none runs there,
+    if the checker does not run them to their end, or if recording a whole launch would take too
+    long.
     """
     if timing is None or timing.clock != SIMULATOR_CLOCK:
         return math.nan
@@ -42,11 +42,11 @@ def fetched(call: Callable[[], object], timing: Timing | None) -> float:
 
 
 def predicted(call: Callable[[], object], timing: Timing | None) -> Prediction | None:
-    """How long a call's kernels would take on the GPU that `lab.gpus.gpu.load` has for None.
+    """The predicted time of a call's kernels on the GPU that `lab.gpus.gpu.load` returns for None.
 
-    With machine code where the cache has it, as after lab.predict: nvcc takes longer than all the
-    rest. None where no kernel ran on the simulator, and where the checker does not run them to
-    their end.
+    It uses machine code only if the cache has it, as after lab.predict, because nvcc takes longer
+    than all the rest. None if no kernel ran on the simulator, or if the checker does not run them
+    to their end.
     """
     if timing is None or timing.clock != SIMULATOR_CLOCK:
         return None
@@ -63,7 +63,7 @@ def predicted_for() -> str:
 
 @cache
 def published(op: str, direction: str, dtype: str) -> str:
-    """What docs/bench.csv says of an op's best version on a GPU, in a line; "" if nothing."""
+    """A line of docs/bench.csv on an op's best version on a GPU; "" if there is none."""
     if not PUBLISHED.is_file():
         return ""
     wanted = {"op": op, "direction": direction, "dtype": dtype, "implementation": "ours"}
