@@ -1,1 +1,1 @@
-"""What is known of each GPU: its constants, measured or published."""
+"""The constants of each GPU, measured or published."""

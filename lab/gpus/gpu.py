@@ -12,23 +12,23 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the model knows of a GPU; `python -m lab.calibrate` measures it.
+    """A GPU's constants for the model; `python -m lab.calibrate` measures them.
 
-    measured: by the microbenchmarks; else from published figures, which `source` names.
+    measured: by the microbenchmarks; otherwise from published figures, which `source` names.
     multiprocessors, clock_ghz: at the boost clock.
     threads, blocks, registers, shared_bytes: the most that a multiprocessor holds at once.
     l1_bytes: of a multiprocessor, with its shared memory. l2_bytes: of the GPU.
-    dirty_bytes: what L2 holds after a flush by writes, and has to write to DRAM first.
-    dirty_share: how much of that leaves L2 for each byte that is read.
+    dirty_bytes: dirty bytes in L2 after a flush by writes, which go to DRAM first.
+    dirty_share: dirty bytes that leave L2 for each byte that is read.
     launch_us: an empty kernel between two events; next_launch_us: each further launch of a call.
-    host_wait_us: from the end of a launch that the host waits for to what it then asks for.
-    cold_us: what a kernel's code and arguments take that no cache has.
+    host_wait_us: from the end of a launch that the host waits for to the host's next request.
+    cold_us: to load a kernel's code and arguments with cold caches.
     block_ns: to launch a block, while the GPU has room for it.
     *_gb_per_s: of a large copy; of the fastest stream of DRAM and of L2.
-    *_cycles: how long what depends on a result waits.
-    doubling_cycles: how much longer a warp waits for twice as many lines at once, beyond L1.
+    *_cycles: latency until a dependent instruction can issue.
+    doubling_cycles: added latency for twice as many lines at once, beyond L1.
     store_cycles: of a multiprocessor, for each line that a warp's store writes to.
-    partial_writes_per_ns: lines that L2 takes where a request writes only a part of each sector.
+    partial_writes_per_ns: lines that L2 takes if a request writes only a part of each sector.
     scattered_reads_per_ns, scattered_writes_per_ns: pieces of 256 bytes that DRAM reads a part of,
         and writes a part of sectors in: each costs a row of DRAM more than it moves.
     barrier_cycles_per_warp: of a multiprocessor, for each warp that comes to a barrier.
@@ -39,7 +39,7 @@ class Gpu:
     atomics_per_ns: such turns at most, of the whole L2.
     special_per_cycle, double_per_cycle: lanes of a multiprocessor's units.
     tensor_tflops, warpgroup_tflops: of mma.sync and of wgmma, 16-bit inputs.
-    sharpness: p of the norm that joins the times of what works at the same time.
+    sharpness: p of the norm that combines the times of mechanisms that overlap.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Gpu:
 
     @property
     def title(self) -> str:
-        """Its name, and whether its constants were measured."""
+        """The GPU's name, and whether its constants were measured."""
         return self.name if self.measured else f"{self.name} (by published figures)"
 
 
