@@ -347,7 +347,7 @@ def _check_calls(calls: object) -> None:
 def _start(
     call: Callable, what: str, given: _Inputs, direction: str, seed: int
 ) -> tuple[tuple[Tensor, ...], list[Tensor], Callable[[], object]]:
-    """A call's results or, backward, gradients; the tensors that it reads; and a repeatable call."""
+    """A call's results or, backward, gradients; the tensors it reads; and a repeatable call."""
     forward = given.passed_to(call)
     returned = forward()
     if returned is None:
