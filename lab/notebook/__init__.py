@@ -1,1 +1,1 @@
-"""What `%load_ext lab` adds to a notebook, and what is live in it: sources and sliders."""
+"""Everything that `%load_ext lab` adds to a notebook; also source listings and sliders."""

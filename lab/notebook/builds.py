@@ -1,4 +1,4 @@
-"""Builds as a notebook shows them: one line, live while it builds, which ends as its report."""
+"""Shows builds in a notebook: one line, live during the build, that ends as its report."""
 
 import html
 import re
@@ -30,7 +30,7 @@ class Line:
             self._handle = display(data, raw=True, display_id=True)
 
     def tell(self, name: str, text: str, rich: str | None = None) -> None:
-        """Put what there is to say of the kernel `name` there: `text`, or the HTML `rich`."""
+        """Show a message on the kernel `name`: `text`, or the HTML `rich`."""
         self.show(f"{name}: {text}", f"<b>{html.escape(name)}</b>: {rich or html.escape(text)}")
 
     def show_error(self, error: Exception, after: str) -> None:
@@ -46,8 +46,8 @@ class Line:
 class LiveBuilds:
     """Listener of `jitload.listeners`: stage and seconds of every build, four times a second.
 
-    A build that a cell starts has a line of its own. One that runs under `shown_in` writes to the
-    line that is given there, and leaves the last word to whoever gave it.
+    A build that a cell starts has its own line. One that runs under `shown_in` writes to the line
+    given there, and leaves the final report to the caller.
     """
 
     def __init__(self) -> None:
@@ -83,10 +83,10 @@ def report(
     before: jitload.Build | None,
     note: Callable[[jitload.Kernel], str] = lambda kernel: "",
 ) -> jitload.Kernel:
-    """Call `make`, which builds a kernel if it has to, and say on `line` what came of it.
+    """Call `make`, which builds a kernel if necessary, and report the result on `line`.
 
-    before: the build that ran until now, for the lines that were added and removed since.
-    note: what else to say of it, at the end.
+    before: the build that ran until now, to count the lines added and removed since.
+    note: text to add at the end.
     """
     started = time.perf_counter()
     kernel = make()
@@ -109,7 +109,7 @@ def report(
 
 
 def told_apart(kernel: jitload.Kernel) -> str:
-    """A kernel's name; and what tells it from the loaded ones that have the same."""
+    """A kernel's name, and what distinguishes it from loaded kernels of the same name."""
     others = [it for it in jitload.loaded() if it.name == kernel.name and it is not kernel]
     if not others:
         return kernel.name

@@ -1,7 +1,7 @@
 """Completion in a cell that begins with %%cu: CUDA's names, our headers', and the cell's own.
 
-The simulator's headers bear CUDA's own names, so what is offered also runs where there is no GPU.
-Nothing of Python's is offered there. Each name is marked with where it comes from.
+The names come from the simulator's headers, which have CUDA's names, so all of them also run
+without a GPU. No Python names are offered. Each name is marked with its origin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMBER = re.compile(r"(?:\b([A-Za-z_]\w*)|[)\]])\s*(?:\.|->)\s*\w*$")
 STRING = re.compile(r'"(\\.|[^"\\\n])*"')
 MACRO = re.compile(r"^#define (\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.MULTILINE)
 
-# How CUDA names things; words of the simulator's headers that look otherwise are its own, or C++'s.
+# CUDA's naming patterns; other words in the simulator's headers are its own, or C++'s.
 CUDAS = re.compile(
     r"cuda[A-Z]\w*|CUDART_\w+|atomic[A-Z]\w*|make_\w+|dim3|warpSize|(?:thread|block)Idx"
     r"|(?:block|grid)Dim|u?(?:char|short|int|long|longlong)[1-4]|(?:float|double)[1-4]"
@@ -47,7 +47,7 @@ CPLUSPLUS = """
 
 @context_matcher(identifier="lab.cuda", priority=1000)
 def complete(context: CompletionContext) -> Result:
-    """What fits the word before the cursor, in a %%cu cell; nothing in any other."""
+    """Completions of the word before the cursor in a %%cu cell; nothing in other cells."""
     if not CELL.match(context.full_text) or context.cursor_line == 0:
         return Result(completions=[], suppress=False)
     line = context.text_until_cursor
@@ -60,7 +60,7 @@ def complete(context: CompletionContext) -> Result:
 
 
 def _result(fragment: str, names: dict[str, str]) -> Result:
-    """The names that go on from `fragment`; where none does, itself, and so nothing of Python's."""
+    """The names that begin with `fragment`; if none does, itself, to keep out Python's names."""
     found = {name: origin for name, origin in names.items() if name.startswith(fragment)}
     found = {name: origin for name, origin in found.items() if name != fragment} or {fragment: ""}
     return Result(
@@ -84,7 +84,7 @@ def _known() -> dict[str, str]:
 
 
 def _expanded(code: str) -> str:
-    """Without strings, and with macros that paste names together, as float##4, expanded."""
+    """The code without strings, with macros that paste names (float##4) expanded."""
     code = STRING.sub("", code)
     expanded = [MACRO.sub(r"\1", code)]
     for macro, parameters, body in MACRO.findall(code):
@@ -96,7 +96,7 @@ def _expanded(code: str) -> str:
 
 
 def _own(cell: str, word: str) -> dict[str, str]:
-    """The identifiers of the cell, but for the one that is being written."""
+    """The identifiers of the cell, except the one that is being typed."""
     words = WORD.findall(jitload.without_comments(cell.partition("\n")[2]))
     if word in words:
         words.remove(word)
@@ -104,7 +104,7 @@ def _own(cell: str, word: str) -> dict[str, str]:
 
 
 def _members(owner: str, cell: str, word: str) -> dict[str, str]:
-    """Of an index or a vector, and whatever else the cell writes behind a dot."""
+    """The members of an index or a vector, and other names that the cell has after a dot."""
     axes = "xyz" if CUDAS.fullmatch(owner) else "xyzw"
     used = re.findall(r"\.\s*([A-Za-z_]\w*)", jitload.without_comments(cell))
     if word in used:
@@ -113,7 +113,7 @@ def _members(owner: str, cell: str, word: str) -> dict[str, str]:
 
 
 def _headers() -> dict[str, str]:
-    """What #include finds: in kernels/include, and beside the notebook."""
+    """The headers that #include finds in kernels/include and beside the notebook."""
     folders = {"kernels/include": jitload.KERNELS / "include", "beside": Path.cwd()}
     return {
         path.name: origin

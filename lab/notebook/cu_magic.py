@@ -10,23 +10,23 @@
 and then, in Python, `scale.by[(n + 255) // 256, 256](x, y, n, 2.0)`: grid and block in brackets,
 then the kernel's arguments, tensors for pointers. FLAGS go to the compilers.
 
-Or the cell has functions that launch its kernels as they need it, and those are what it offers:
+A cell may instead define functions that launch its kernels; then it offers those functions:
 
     extern "C" cudaError_t twice(const float* x, float* y, int n, cudaStream_t stream) {
         by<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(x, y, n, 2);
         return cudaGetLastError();
     }
 
-behind the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
+after the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
 
 The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
-notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
-it, diff its builds, load it elsewhere. Running the cell writes it anew. While one process writes
-there, another that would do so too has a folder of its own inside, session_2.
+notebook is known), line for line, so that errors and profilers point at the cell's own lines. You
+can open it, diff its builds or load it elsewhere. Running the cell writes it again. If another
+process already writes there, this one uses a folder inside, session_2.
 
-A whole program, as a sample from the web is one, is compiled and run in a process of its own, in
-the notebook's folder: what it prints stands below the cell as it comes, and how it ended and when
-above. Its arguments are all that stands behind --run. Interrupting the cell ends it.
+A whole program, such as a sample from the web, is compiled and run in its own process, in the
+notebook's folder. Its output appears below the cell as it comes, and its exit status and time above
+that. Its arguments are all words after --run. Interrupting the cell ends it.
 
 `%%cuda` is the same magic, under the name that other extensions give theirs; without a name, it
 runs a cell that has a main(), as they do.
@@ -163,7 +163,7 @@ class CellKernels(Magics):
             list(earlier.recipe.flags),
             earlier.target,
         )
-        if earlier and not as_before:  # must not run in place of one that fails to compile
+        if earlier and not as_before:  # must not run in place of a cell that fails to compile
             self.replaced.add(earlier)
             self.shell.user_ns.pop(name, None)
         shown = Line()
@@ -183,7 +183,7 @@ class CellKernels(Magics):
     def run(
         self, name: str, cell: str, target: str | None, flags: list[str], arguments: list[str]
     ) -> None:
-        """Build a cell's program, and run it where the notebook lies."""
+        """Build a cell's program, and run it in the notebook's folder."""
         if not name.isidentifier():
             raise UsageError(f"%%cu: {name!r} is no name; wanted as in: %%cu {name}_1 --run")
         paths = write(claimed(scratch(self.shell)) / name, cell)
@@ -210,8 +210,8 @@ class CellKernels(Magics):
 
 
 class Output:
-    """Puts what a program prints below the cell, as it comes: of a great deal, which would stop the
-    page, the beginning and the end."""
+    """Shows a program's output below the cell as it comes. Of very long output, which would freeze
+    the page, it shows the beginning and the end."""
 
     MOST, LAST = 500_000, 20_000  # characters
 
@@ -253,20 +253,20 @@ def how_to_name(cell: str) -> str:
 
 
 def scratch(shell: InteractiveShell) -> Path:
-    """Where the sources of cells lie: a folder of the notebook's own, in scratch/ beside it."""
+    """The folder for sources of cells: the notebook's own, in scratch/ beside it."""
     known = os.environ.get("JPY_SESSION_NAME")  # set by Jupyter's server
     notebook = Path(known or shell.user_ns.get("__vsc_ipynb_file__", ""))  # and that by VS Code
     here = Path.cwd() / "scratch"
     return here / notebook.stem if notebook.suffix == ".ipynb" else here
 
 
-_claims: dict[Path, tuple[Path, IO[str]]] = {}  # of this process, with the files that it has locked
+_claims: dict[Path, tuple[Path, IO[str]]] = {}  # this process's, with the locked files
 
 
 def claimed(folder: Path) -> Path:
-    """The folder; where another living process writes its cells there, one inside it.
+    """The folder; if another living process writes its cells there, a folder inside it.
 
-    Else the cells of two notebooks that have the same name would write one file in turn.
+    Otherwise two notebooks would overwrite each other's cells of the same name.
     """
     if folder not in _claims:
         for number in itertools.count(1):
@@ -279,7 +279,7 @@ def claimed(folder: Path) -> Path:
                 file.close()
                 continue
             except OSError:
-                pass  # a file system without locks
+                pass  # the file system has no locks
             _claims[folder] = place, file
             break
     return _claims[folder][0]
@@ -309,13 +309,13 @@ def write(place: Path, cell: str) -> list[Path]:
 
 
 def main_is_run_by(kernel: jitload.Kernel) -> str:
-    """A word on the main() of a kernel's sources, which loading them does not run."""
+    """A note on the main() in a kernel's sources, which loading them does not run."""
     mains = (path for path in kernel.sources if jitload.has_main(path.read_text()))
     return f". Its main() is run by: %%cu {kernel.name} --run" if next(mains, None) else ""
 
 
 def signatures(kernel: jitload.Kernel) -> str:
-    """What the kernel can be called with, a stream being filled in; or why with nothing."""
+    """The kernel's signatures, without the stream, which is filled in; or why it has none."""
     if shown := kernel.signatures():
         return "; " + ", ".join(shown) + main_is_run_by(kernel)
     reasons = "\n".join(kernel.explanations().values())

@@ -1,7 +1,7 @@
-"""What JupyterLab shows below an error: links to the cells that it names, and the full log.
+"""Adds to errors in JupyterLab: links to the cells that they name, and the full log.
 
-The source of a %%cu cell lies in a file that the next run of the cell writes anew, so what a reader
-edits is the cell. Elsewhere than in JupyterLab an error names the file.
+The source of a %%cu cell is in a file that the next run of the cell overwrites, so a reader has to
+edit the cell. Outside of JupyterLab an error names the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cells:
             self._ids[path] = known
 
     def named(self, text: str) -> str:
-        """The text with `%%cu NAME:line` where it names the file of a cell."""
+        """The text with `%%cu NAME:line` in place of the file of a cell."""
         for path in self._ids:
             for name in (str(path), jitload.label(path)):
                 text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?=[\s:,]|$)", _magic(path), text)
@@ -61,7 +61,7 @@ def _magic(path: Path) -> str:
 
 
 def log_of(error: BaseException | None) -> str:
-    """The compilers' output behind an error as HTML, folded; "" where there is none."""
+    """The compilers' full output for an error as folded HTML; "" if there is none."""
     log = getattr(error, "log", None)
     try:
         said = Path(log).read_text(errors="replace") if log else ""

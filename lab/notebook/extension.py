@@ -1,14 +1,14 @@
 """`%load_ext lab`: kernels follow their files, and cells may hold kernels.
 
 Before a cell runs, every loaded kernel whose sources or headers changed is rebuilt and swapped;
-what was rebuilt, and what changed, stands above the cell's output. A build that fails is shown
+the rebuilt kernels and their changes are listed above the cell's output. A failed build is shown
 there, and calls of that kernel raise its error until its files change: the old build never runs in
-its place. The cell itself does run, for rejecting cells would also reject the one that mends.
+its place. The cell itself does run, because rejecting cells would also reject the one with the fix.
 reference.py and kernels/NAME.py are followed too: see `lab.notebook.modules`.
 
 `%%cu NAME` compiles a cell: see `lab.notebook.cu_magic`; `%%check` checks one, and `%%audit` tries
 every trap on the op that it calls: see `lab.notebook.check_magic` and `audit_magic`.
-`%unload_ext lab` takes all of this back.
+`%unload_ext lab` undoes all of this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 ASKS_MATCHERS = (8, 6)  # IPython's first release that can ask `completion`; Colab has an older one
-# A cell whose magic does not come first, which IPython takes for Python.
+# A cell whose magic is not on its first line, which IPython takes for Python.
 _FIRST_TOO_LATE = re.compile(r"(?:(?:[ \t]*(?:#.*)?\n)+[ \t]*|[ \t]+)(%%(?:cu|cuda|check|audit)\b)")
 _CUDA = re.compile(r"\b__(?:global|device|host|shared)__\b")
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", re.M)
@@ -36,9 +36,9 @@ _LAUNCH = re.compile(r"([\w.]+)[ \t]*<<<(.*?)>>>")
 
 
 def _for_python(cell: str, refused: str) -> str | None:
-    """What to do with a cell that is no Python, where it is CUDA.
+    """Advice for a cell that is not Python but CUDA.
 
-    refused: the line that Python does not take.
+    refused: the line that Python rejects.
     """
     if magic := _FIRST_TOO_LATE.match(cell):
         return (
@@ -109,7 +109,7 @@ class Extension:
             self.rejection.announce()
 
     def say_once(self, result: ExecutionResult) -> None:
-        """Where the cell has raised the error that stands above it, that one makes way."""
+        """If the cell raised the same error that is shown above it, remove that one."""
         self.modules.note()
         error = result.error_before_exec or result.error_in_exec
         if isinstance(error, SyntaxError):
@@ -148,7 +148,7 @@ class Extension:
             line.tell(told_apart(kernel), "build interrupted; the next cell starts it anew")
             raise
         except Exception as error:
-            # A missing file is looked for before every cell, and told of once.
+            # A missing file is looked for before every cell, but reported once.
             if isinstance(error, jitload.CompileError) or self._errors.get(kernel) != str(error):
                 line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
                 self._above.append((kernel, error, line))
@@ -156,7 +156,7 @@ class Extension:
 
 
 def _matchers() -> list[Callable]:
-    """What completes CUDA's names in %%cu cells."""
+    """The matchers that complete CUDA's names in %%cu cells."""
     if IPython.version_info < ASKS_MATCHERS:
         return []
     from lab.notebook.completion import complete
@@ -192,13 +192,13 @@ _extensions: dict[int, Extension] = {}  # by the shell's id
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """What `%load_ext lab` calls."""
+    """Called by `%load_ext lab`."""
     unload_ipython_extension(shell)
     _extensions[id(shell)] = extension = Extension(shell)
     extension.start()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """What `%unload_ext lab` calls."""
+    """Called by `%unload_ext lab`."""
     if extension := _extensions.pop(id(shell), None):
         extension.stop()

@@ -1,9 +1,9 @@
-"""The Python files that one edits beside kernels, followed from cell to cell as kernels are:
+"""Follows the Python files that belong to kernels from cell to cell, as kernels are followed:
 reference.py, and kernels/NAME.py of every op that was imported.
 
-A changed file is imported again in its own module, and names that a notebook took from it, by
-`from reference import gelu`, are those of the new one. Other objects that hold a function of the
-file, as a class or a partial may, keep the earlier one.
+A changed file is imported again in its own module, and names that a notebook imported from it, by
+`from reference import gelu`, refer to the new ones. Other objects that hold a function of the file,
+such as a class or a partial, keep the old one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Stat = tuple[int, int]
 
 
 class Modules:
-    """What those files were like when they were last imported."""
+    """The state of those files when they were last imported."""
 
     def __init__(self) -> None:
         self._stats: dict[str, Stat] = {}  # by the module's name
@@ -35,7 +35,7 @@ class Modules:
                 self._stats[name] = stat
 
     def follow(self, names: dict[str, Any]) -> None:
-        """Import again what changed. names: the notebook's, which follow."""
+        """Import changed files again. names: the notebook's namespace, which is updated."""
         self.note()
         for name, path in followed():
             stat = stat_of(path)
@@ -44,7 +44,7 @@ class Modules:
             label = path.relative_to(REFERENCE.parent).as_posix()
             try:
                 import_again(sys.modules[name], names)
-            except jitload.CompileError:  # of the kernel, which says so; it is tried again
+            except jitload.CompileError:  # the kernel reports it; retried later
                 continue
             except Exception as error:  # whatever the file raises
                 if self._errors.get(name) != (said := f"{type(error).__name__}: {error}"):
@@ -58,7 +58,7 @@ class Modules:
 
 
 def followed() -> list[tuple[str, Path]]:
-    """The names and files of those modules that are imported."""
+    """The names and files of the followed modules that are imported."""
     ops = {f"kernels.{op}": path for op, path in jitload.op_files(".py").items()}
     files = {"reference": REFERENCE} | ops
     return [(name, path) for name, path in files.items() if name in sys.modules]
@@ -73,11 +73,11 @@ def stat_of(path: Path) -> Stat | None:
 
 
 def import_again(module: ModuleType, names: dict[str, Any]) -> None:
-    """Run a module's file anew; if that fails the module stays as it was."""
+    """Run a module's file again; if that fails, the module stays as it was."""
     before = dict(vars(module))
     path = Path(module.__file__)
     try:
-        # not importlib.reload, which may take an edit of this second for the file it has cached
+        # not importlib.reload: it may miss an edit made within a second of its cached file
         exec(compile(path.read_bytes(), path, "exec"), vars(module))
     except BaseException:
         vars(module).clear()

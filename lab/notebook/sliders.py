@@ -1,4 +1,4 @@
-"""A figure with sliders; where no widget runs (a web page, GitHub) it is the first figure alone."""
+"""A figure with sliders; without widgets (a web page, GitHub), only the first figure is shown."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ def explore(draw: Callable[..., Figure], **choices: Iterable[object]) -> None:
         if not isinstance(figure, Figure):
             raise TypeError(f"draw: returned a {type(figure).__name__}; wanted is the figure")
         if pyplot := sys.modules.get("matplotlib.pyplot"):
-            pyplot.close(figure)  # else a notebook would show it once more behind the cell
+            pyplot.close(figure)  # else a notebook would show it once more below the cell
         return figure
 
     shown = display(drawn(**{name: values[0] for name, values in listed.items()}), display_id=True)

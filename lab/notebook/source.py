@@ -50,9 +50,9 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
 
 
 def listing(path: Path, names: Sequence[str], included: Mapping[str, str] | None = None) -> Source:
-    """A whole file, or what it or else an included one defines under these names.
+    """A whole file, or the definitions of these names in it or in an included file.
 
-    path: a file; where kernels/ has none there, the one of that name in another folder of it.
+    path: a file; if kernels/ has none there, the file of that name in another folder of kernels/.
     included: texts by their files' labels.
     """
     if not path.exists() and path.is_relative_to(jitload.KERNELS):
@@ -101,7 +101,7 @@ def definition(text: str, name: str, where: str) -> str:
 
 
 def _section(above: str) -> str:
-    """The comment of a section, `// ---- version: idea`, and the constants below it, if they are
-    all that stands between it and what follows."""
+    """A section's comment, `// ---- version: idea`, and the constants below it, if nothing else is
+    between it and the definition."""
     found = re.search(r"(?:^|\n\n)((?://[^\n]*\n)+\n(?:(?:constexpr[^\n]*\n)+\n)*)$", above)
     return found[1] if found and found[1].startswith("// ----") else ""
