@@ -1,5 +1,5 @@
-"""A process that builds variants, one after the other: recipes come in, a line each, and what went
-wrong goes out, "" for nothing. It ends when nobody is left to send one.
+"""A process that builds variants one by one: it reads a recipe per line, and writes the error of
+each build, "" for none. It ends when its input is closed.
 """
 
 from __future__ import annotations

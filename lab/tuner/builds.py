@@ -1,7 +1,7 @@
-"""Builds of many variants side by side, each in one of several processes.
+"""Builds many variants in parallel, in several processes.
 
-PyTorch's loader of extensions keeps state in its module, so that a process builds one at a time.
-The cache is theirs together: what they have built is found there.
+PyTorch's extension loader keeps state in its module, so a process builds one variant at a time.
+The processes share the cache, where their builds are found.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def processors() -> int:
 
 
 class Builders:
-    """Processes that build, started when they are needed and ended with the block:
+    """Build processes, started when they are needed and ended with the block:
 
         with Builders() as builders:
             said = builders.build(recipes, done=lambda: ...)
 
-    They end with this process, too, however that ends.
+    They also end when this process ends, in whatever way.
     """
 
     def __init__(self, count: int | None = None) -> None:
@@ -63,7 +63,7 @@ class Builders:
                 for future in as_completed(running):
                     said[running[future]] = future.result()
                     done()
-            except BaseException:  # as by Ctrl-C: nobody waits for the others
+            except BaseException:  # for example by Ctrl-C: do not wait for the others
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.__exit__()
                 raise

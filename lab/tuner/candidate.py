@@ -12,16 +12,16 @@ from lab.tuner.space import Configuration
 
 @dataclass(eq=False)  # each is itself alone
 class Candidate:
-    """A configuration, and what became of it.
+    """A configuration and its results.
 
     constants: {} for the kernel as it stands.
-    refused: why it cannot be used; "" while nothing speaks against it.
-    registers, spilled, shared: of the kernel that takes most of each, by ptxas; None
-        without nvcc, and of those that are predicted registers alone.
-    samples: by the name of a call its microseconds, once for each round; predicted ones once.
-    requests: of warps, in all calls together, where times are predicted.
-    missing: what a prediction would have to know to be certain, as keys.
-    ratios: by the name of a call its cost over that of the kernel as it stands.
+    refused: why it cannot be used; "" if it can.
+    registers, spilled, shared: the most that any kernel takes, by ptxas; None without nvcc; for
+        predicted configurations, registers only.
+    samples: microseconds by call name, one for each round; a single one if predicted.
+    requests: of warps, in all calls together, if times are predicted.
+    missing: what a prediction lacks to be certain, as keys.
+    ratios: by call name, the cost relative to the kernel as it stands.
     """
 
     constants: Configuration
@@ -40,7 +40,7 @@ class Candidate:
         return self.cost_of(self.ratios)
 
     def cost_of(self, calls: Iterable[str]) -> float:
-        """The same of some calls."""
+        """The same for some of the calls."""
         ratios = [self.ratios[call] for call in calls if call in self.ratios]
         return statistics.geometric_mean(ratios) if ratios and not self.refused else math.inf
 
@@ -50,7 +50,7 @@ class Candidate:
         return self.cost, self.requests
 
     def median(self, call: str) -> float:
-        """What a call cost; NaN where it did not run."""
+        """The median cost of a call; NaN if it did not run."""
         return statistics.median(self.samples[call]) if self.samples.get(call) else math.nan
 
     def spread(self, call: str) -> float:

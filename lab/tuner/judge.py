@@ -10,7 +10,7 @@ from torch import Tensor
 from lab.measure.case import Results, tensors_in
 from lab.measure.error import absolute_error, summarize
 
-ROUNDINGS = 16  # that results may be apart whose truth nobody knows
+ROUNDINGS = 16  # by which results without a known truth may differ
 
 Truth = Callable[[], Results] | Results | None
 
@@ -19,8 +19,8 @@ class Judge:
     """Holds the results of one call against the truth.
 
     With a truth in float64, a configuration's largest error may be twice that of the kernel as it
-    stands, and half a unit in the last place. Without one the results of the kernel as it stands
-    take its place: then they may be apart by ROUNDINGS roundings of the largest of them, for sums
+    stands plus half a unit in the last place. Without a truth, results are compared with those of
+    the kernel as it stands and may differ by ROUNDINGS roundings of the largest value, because sums
     may be added in another order.
     """
 

@@ -1,4 +1,4 @@
-"""What a configuration costs: on a GPU its time, on a CPU the time that lab.predict predicts."""
+"""The cost of a configuration: its time on a GPU; on a CPU, the time that lab.predict predicts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lab.tuner.judge import Judge, Truth
 from lab.tuner.space import Configuration, taken_by
 
 ROUNDS = 5
-TRIES = 2  # rounds in which everybody takes part
-NEAR = 1.1  # of the best: whoever took longer in all of these is not timed in the next
-STEADY = 1.03  # of its least time: where one took longer, something held the round up
-SECONDS = 0.02  # of calls of one configuration, in a round
+TRIES = 2  # rounds in which all take part
+NEAR = 1.1  # times the best: configurations slower than this in all rounds so far are dropped
+STEADY = 1.03  # times its least: if one took longer, something disturbed the round
+SECONDS = 0.02  # seconds of one configuration's calls in a round
 
 Calls = dict[str, Callable[..., Results]]
 Step = Callable[[str], None]
@@ -34,10 +34,10 @@ Step = Callable[[str], None]
 class Measure:
     """Runs the configurations of one kernel.
 
-    unit: of what a call costs.
+    unit: of a call's cost.
     notice: what a reader should know before it begins; "" for nothing.
-    predicted_for: the GPU for which times are predicted; "" where they are taken.
-    prunes: whether a build tells of configurations that they need not be run.
+    predicted_for: the GPU for which times are predicted; "" if they are measured.
+    prunes: whether builds can show that a configuration need not be run.
     held: the GPU's clock in each timing.
     shapes: by the name of a call the classes of shapes that the kernel got, where times are taken.
     """
@@ -55,18 +55,18 @@ class Measure:
         self.standing = Candidate({})
 
     def recipes(self, constants: Configuration) -> list[Any]:
-        """What is to be built for a configuration."""
+        """The builds that a configuration needs."""
         raise NotImplementedError
 
     def begin(self, truths: dict[str, Truth]) -> None:
-        """Run the kernel as it stands, whose results and costs are those to compare with."""
+        """Run the kernel as it stands, as the baseline for results and costs."""
         for name in self.calls:
             self.judges[name] = Judge(name, self._results(self.standing, name), truths[name])
             if self.standing.refused:
                 raise ValueError(f"call: {name!r}, the kernel as it is: {self.standing.refused}")
 
     def look_at(self, candidate: Candidate) -> None:
-        """Refuse a candidate for what its build takes."""
+        """Refuse a candidate whose build uses too many resources."""
 
     def judge(self, candidate: Candidate) -> None:
         """Run each call once, and refuse the candidate if that raises, or a result is wrong."""
@@ -82,7 +82,7 @@ class Measure:
                 return
 
     def cost(self, candidates: list[Candidate], say: Step) -> None:
-        """Give samples and ratios to candidates that are right."""
+        """Add samples and ratios to candidates whose results are right."""
         raise NotImplementedError
 
     def _results(self, candidate: Candidate, name: str) -> Results:
@@ -98,10 +98,10 @@ class Measure:
 
 
 def _ratio(taken: list[float], standing: list[float]) -> float:
-    """The median of the ratios of each round: whatever drifts, drifts for both.
+    """The median of the rounds' ratios, in which drift cancels out.
 
-    Rounds that something held up, as another process does a GPU's host, are left out: they would
-    make the one or the other slow by chance.
+    Disturbed rounds, in which another process delayed the GPU's host for example, are left out:
+    they would make one of the two slow by chance.
     """
     rounds = zip(taken, standing, strict=False)  # some leave early
     steady = [a / b for a, b in rounds if max(a / min(taken), b / min(standing)) <= STEADY]
@@ -109,12 +109,12 @@ def _ratio(taken: list[float], standing: list[float]) -> float:
 
 
 class Times(Measure):
-    """On a GPU: microseconds, cold L2. Configurations take turns, so that a clock that drifts does
-    so for all of them, and the kernel as it stands takes part each time.
+    """On a GPU: microseconds, cold L2. Configurations take turns, so that a drifting clock affects
+    all of them, and the kernel as it stands takes part in each round.
 
     spills: whether a configuration may spill more registers to memory than the kernel as it stands.
-    threads: gives the threads of a block by a configuration; None where nobody says.
-    least_occupancy: that a kernel of a configuration has to reach with so many threads.
+    threads: gives the threads of a block for a configuration; None if unknown.
+    least_occupancy: that a configuration's kernel has to reach with so many threads.
     """
 
     unit = "µs"
@@ -169,7 +169,7 @@ class Times(Measure):
         self._compare([self.standing, *candidates])
 
     def _near(self, candidates: list[Candidate], name: str) -> list[Candidate]:
-        """Those that may still be the best; the kernel as it stands always."""
+        """The candidates that may still be the best; always with the kernel as it stands."""
         least = {candidate: min(candidate.samples[name]) for candidate in candidates}
         return [
             candidate
@@ -267,7 +267,7 @@ class Predicted(Measure):
 
 
 def _raise_if_broken(error: Exception, candidate: Candidate) -> None:
-    """After an access outside of its memory a GPU's context runs nothing any more."""
+    """After an illegal memory access a GPU's context can run nothing more."""
     if not torch.cuda.is_available():
         return
     try:

@@ -1,10 +1,10 @@
-"""Which of the configurations that can run are run, where that shall not be all of them.
+"""Chooses which of the configurations to run, if not all are to be run.
 
-What a configuration costs is modelled as a Gaussian process (Rasmussen & Williams, 2006, chapter 2)
-over the logarithms of its constants: a plane, for what a kernel has in flight is a product of
-them, and smooth deviations from it. The next to run is the one whose cost may be the least: the
-mean that the model expects, less twice its uncertainty (Srinivas et al., "Gaussian Process
-Optimization in the Bandit Setting", 2010).
+The cost of a configuration is modelled as a Gaussian process (Rasmussen & Williams, 2006,
+chapter 2) over the logarithms of its constants: a plane, because the bytes that a kernel has in
+flight are a product of them, and smooth deviations from it. The next to run is the one with the
+least optimistic cost: the expected mean minus twice its uncertainty (Srinivas et al., "Gaussian
+Process Optimization in the Bandit Setting", 2010).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from lab.tuner.space import Configuration, Space
 
-# Of the logarithm of a cost; little hangs on these (docs/tune.md).
+# For the logarithm of a cost; the values matter little (docs/tune.md).
 SLOPE = 0.17  # when a constant is doubled: standard deviation
 DEVIATION = 0.17  # from the plane: standard deviation
 LENGTH = 1.5  # doublings, over which deviations are alike
 NOISE = 0.003  # of a measurement: standard deviation
-HOPE = 2.0  # standard deviations that the next to run may be better than expected
+HOPE = 2.0  # standard deviations subtracted from the expected cost of the next to run
 
 Costs = Callable[[list[Configuration]], list[float]]
 
@@ -37,11 +37,11 @@ def search_among(
 ) -> None:
     """Call `costs` with up to `batch` of the configurations at a time, until `runs` of them ran.
 
-    costs: returns what each of them costs, relative to the kernel as it stands; infinity for one
-        that cannot be used, which is taken for as dear as the dearest: its neighbours may be no
+    costs: returns the cost of each, relative to the kernel as it stands; infinity for one that
+        cannot be used. That counts as the highest cost seen, because its neighbours may be no
         better.
-    standing: the constants of the kernel as it stands, which costs 1 and is not run. Where one of
-        them is None or has no place among the others, the first to run is the one in the middle.
+    standing: the constants of the kernel as it stands, which costs 1 and is not run. If one of them
+        is None or not among the values, the first to run is the configuration in the middle.
     """
     left = [each for each in configurations if each != standing]
     known = [standing] if standing and _has_point(space, standing) else []
@@ -60,7 +60,7 @@ def search_among(
 
 
 class Model:
-    """What is known of the costs at some points, and what is expected at all of them."""
+    """The known costs at some points, and the expected costs at all of them."""
 
     def __init__(self, points: Tensor) -> None:
         self._from_middle = points - points.mean(0)
@@ -83,8 +83,8 @@ class Model:
     def next(
         self, seen: list[int], values: list[float], places: list[int], count: int
     ) -> list[int]:
-        """Those to run next, several before it is told what they cost: it then believes that each
-        costs what it expects.
+        """The next to run. If several are asked for at once, each is assumed to cost what the model
+        expects.
         """
         seen, values, chosen = [*seen], [*values], []
         for _ in range(count):
@@ -99,8 +99,8 @@ class Model:
 
 
 def _points(space: Space, configurations: list[Configuration]) -> Tensor:
-    """Of each constant the logarithm to base 2, or its place in the list where that has others than
-    positive numbers.
+    """The base-2 logarithm of each constant, or its place in the list if not all its values are
+    positive.
     """
 
     def point(name: str, value: int) -> float:

@@ -13,8 +13,8 @@ from lab.figure import plots
 from lab.style import drawing
 
 COLORS = colormaps["viridis_r"]  # dark is slow
-MOST_LINES = 200  # of configurations, the best ones, through which one can still look
-WORST = 1.5  # times the best: whatever costs more has the same colour
+MOST_LINES = 200  # most configurations drawn, the best ones, so that a figure stays readable
+WORST = 1.5  # times the best: all higher costs have the same colour
 
 
 def plot_tuning(table: DataFrame, rows: str | None, columns: str | None) -> Figure:
@@ -64,7 +64,7 @@ def _two(
 
 
 def _weight(run: DataFrame, name: str) -> float:
-    """How far the average costs of its values are apart."""
+    """The spread between the mean costs of its values."""
     average = run.groupby(name)["cost"].mean()
     return float(average.max() - average.min())
 

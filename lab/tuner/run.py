@@ -32,9 +32,9 @@ from lab.tuner.tuning import Tuning
 
 Say = Callable[[str], None]
 
-RUNS = 300  # and the most configurations that are all built, however few are run
-FINALISTS = 3  # of a search, which are timed once more, beside each other
-BATCHES = 10  # of a search, at least: of fewer it would learn too little
+RUNS = 300  # up to so many configurations are all built, however few are run
+FINALISTS = 3  # of a search: the best ones are timed once more, side by side
+BATCHES = 10  # of a search, at least: it would learn too little from fewer
 
 
 def tune(
@@ -139,7 +139,7 @@ def tune(
 
 
 def _best_of(candidates: list[Candidate]) -> list[Candidate]:
-    """The finalists: a search has timed each at another time, and of many one is best by luck."""
+    """The finalists: a search times each at another time, so the best may only be lucky."""
     return [each for each in sorted(candidates, key=lambda it: it.rank) if each.ratios][:FINALISTS]
 
 
@@ -150,7 +150,7 @@ def _worth_running(
     builders: Builders,
     say: Say,
 ) -> list[Configuration]:
-    """Those against which their builds do not speak; the others are added to `refused`."""
+    """The configurations whose builds allow a run; the others are added to `refused`."""
     if not measure.prunes:
         return configurations
     candidates = _built(measure, configurations, builders, say)
@@ -161,7 +161,7 @@ def _worth_running(
 def _built(
     measure: Measure, configurations: list[Configuration], builders: Builders, say: Say
 ) -> list[Candidate]:
-    """Build configurations, and look at what came out."""
+    """Build configurations, and inspect the results."""
     candidates = [Candidate(configuration) for configuration in configurations]
     recipes = [measure.recipes(configuration) for configuration in configurations]
     said = builders.build([it for each in recipes for it in each], lambda: say("built"))
@@ -175,7 +175,7 @@ def _built(
 
 
 def _run(measure: Measure, candidates: list[Candidate], say: Say) -> None:
-    """Judge candidates, and cost those that are right."""
+    """Judge candidates, and measure the cost of those that are right."""
     for candidate in candidates:
         say(f"running {candidate}")
         measure.judge(candidate)

@@ -1,4 +1,4 @@
-"""Which of many configurations are built and run: those that Optuna's sampler asks for.
+"""Searches many configurations: Optuna's sampler says which are built and run.
 
 The sampler is the tree-structured Parzen estimator (Bergstra et al., "Algorithms for
 Hyper-Parameter Optimization", 2011) in its multivariate form (Falkner et al., 2018): after some
@@ -15,8 +15,8 @@ from typing import Any
 
 from lab.tuner.space import Configuration, Space
 
-RANDOM = 10  # configurations, before the sampler has an opinion
-ASKED = 50  # times for one that is new, before one is drawn that nobody asked for
+RANDOM = 10  # random configurations before the sampler decides
+ASKED = 50  # requests to the sampler for a new one, before another is chosen
 
 Costs = Callable[[list[Configuration]], list[float]]
 
@@ -79,15 +79,15 @@ def _study(seed: int, batch: int) -> Any:
 
 
 def _distributions(space: Space) -> dict[str, Any]:
-    """Of each constant the place of its value in the list: neighbours there are alike."""
+    """Each constant as the index of its value in the list, where neighbours are alike."""
     from optuna.distributions import IntDistribution
 
     return {name: IntDistribution(0, len(values) - 1) for name, values in space.values.items()}
 
 
 def _next(study: Any, space: Space, new: dict) -> tuple[Any, Configuration]:
-    """What the sampler asks for, among those that are new; where it insists on known ones, the
-    nearest new one to the last of them.
+    """The sampler's next new configuration; if it repeats known ones, the new one that is nearest
+    to the last of them.
     """
     for _ in range(ASKED):
         trial = study.ask(_distributions(space))
@@ -100,7 +100,7 @@ def _next(study: Any, space: Space, new: dict) -> tuple[Any, Configuration]:
 
 
 def _tell(study: Any, space: Space, trial: Any, configuration: Configuration, cost: float) -> None:
-    """The logarithm of a cost: what counts is by how much less, not by how many microseconds."""
+    """Tells Optuna the logarithm of a cost, because ratios of costs matter, not microseconds."""
     value = math.log(cost) if 0 < cost < math.inf else None
     if trial is not None:
         state = {"values": value} if value is not None else {"state": _failed()}
@@ -125,7 +125,7 @@ def _key(configuration: Configuration) -> tuple[tuple[str, int], ...]:
 
 
 def _distance(space: Space, a: Configuration, b: Configuration) -> int:
-    """Steps from value to value in the lists."""
+    """The distance of two configurations, in steps between neighbouring values."""
     return sum(abs(values.index(a[name]) - values.index(b[name])) for name, values in _items(space))
 
 

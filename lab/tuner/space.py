@@ -16,8 +16,8 @@ Rule = Callable[..., object]
 class Space:
     """All combinations of some constants' values that a rule allows.
 
-    values: of each constant, ascending.
-    rule: is called with those constants by name that it takes; None allows everything.
+    values: those of each constant, ascending.
+    rule: called with the constants that it has as parameters; None allows everything.
     """
 
     values: dict[str, list[int]]
@@ -47,14 +47,14 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many there are before the rule."""
+        """The number of combinations before the rule applies."""
         return math.prod(map(len, self.values.values()))
 
     def allows(self, configuration: Configuration) -> bool:
         return self.rule is None or bool(self.rule(**taken_by(self.rule, configuration)))
 
     def configurations(self) -> list[Configuration]:
-        """All that the rule allows."""
+        """All configurations that the rule allows."""
         combined = itertools.product(*self.values.values())
         every = (dict(zip(self.values, combination, strict=True)) for combination in combined)
         return [configuration for configuration in every if self.allows(configuration)]
@@ -64,7 +64,7 @@ def taken_by(function: Callable, configuration: Configuration) -> Configuration:
     """Those constants that are parameters of the function."""
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a function of C's that does not say
+    except (TypeError, ValueError):  # a C function without a signature
         return {}
     return {name: value for name, value in configuration.items() if name in parameters}
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-ALIKE = 0.02  # that predicted costs may be apart and say nothing
-LEAST_GAIN = 0.02  # below which a table is not worth a reader's time
+ALIKE = 0.02  # smaller differences between predicted costs mean nothing
+LEAST_GAIN = 0.02  # smaller gains are not kept
 
 
 class Tuning:
@@ -90,7 +90,7 @@ class Tuning:
         return path
 
     def _classes(self, by_shape: bool) -> list[tuple[jitload.ShapeClass | None, list[str]]]:
-        """What constants are kept for, each with the calls that count: None for everything."""
+        """The classes to keep constants for, each with its calls; None for everything."""
         if not by_shape:
             return [(None, list(self._standing.samples))]
         found: dict[jitload.ShapeClass, list[str]] = {}
@@ -111,7 +111,7 @@ class Tuning:
         return f"{self._summary()}\n{self.table.head(10).to_string(index=False)}"
 
     def _summary(self) -> str:
-        """What came of it, without the table."""
+        """The result in words, without the table."""
         facts, predicted = self.table.attrs, self.table.attrs["predicted_for"]
         kernel = f"{self._kernel.name} on {facts['device']}"
         if predicted:
