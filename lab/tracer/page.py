@@ -116,7 +116,7 @@ def _product(word: str) -> dict[str, Any] | None:
 
 
 def _flights(trace: Trace) -> dict[str, np.ndarray]:
-    """What is in flight, by warp: from, until, and how often; and the changes of mbarriers."""
+    """Operations in flight, by warp: from, until, and their number; and changes of mbarriers."""
     it, changes = trace.tables["flights"], trace.tables["barriers"]
     key = np.stack([it["round"], it["until"], it["thread"] // np.uint32(32), it["word"]], 1)
     found, counts = np.unique(key.astype("u4"), axis=0, return_counts=True)
@@ -139,9 +139,9 @@ def _flights(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _tensor_work(trace: Trace) -> dict[str, np.ndarray]:
-    """Who uses which columns of tensor memory, from when until it has been waited for.
+    """The users of each column of tensor memory, from the start until the wait has completed.
 
-    What has no flight of its own, an access of a warp, is in use in the step in which it is made.
+    A warp's access, which is not asynchronous, uses its columns in its own step.
     """
     it, flights = trace.tables["tensor"], trace.tables["flights"]
     ends = np.append(flights["until"], np.uint32(0))
@@ -161,7 +161,7 @@ def _tensor_work(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _columns(trace: Trace) -> dict[str, np.ndarray]:
-    """Steps of the lanes of a warp that are together; changes of variables; accesses; waits."""
+    """The steps of a warp's converged lanes; changes of variables; accesses; waits."""
     steps, changes = trace.tables["steps"], trace.tables["changes"]
     touches, waits, before = (trace.tables[name] for name in ("touches", "waits", "before"))
     warp = steps["thread"] // 32
@@ -218,7 +218,7 @@ def _gathered(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> np.ndarray
 
 
 def _region(trace: Trace, number: int) -> dict[str, Any]:
-    """What is to be drawn of memory: its elements, and how they lie."""
+    """The memory to draw: its elements and their layout."""
     region = trace.regions[number]
     name = region["name"] or "unnamed memory"
     work = trace.tables["tensor"]
@@ -275,7 +275,7 @@ def _region(trace: Trace, number: int) -> dict[str, Any]:
 
 
 def _is_meant(trace: Trace, number: int, places: list[int]) -> bool:
-    """Whether the functions that run name a shared array; a file's other kernels have others."""
+    """Whether the functions that run name a shared array, and not only the file's other kernels."""
     region = trace.regions[number]
     if not region["shared"] or np.any(trace.tables["touches"]["region"] == number):
         return True
@@ -293,7 +293,7 @@ def _is_meant(trace: Trace, number: int, places: list[int]) -> bool:
 
 
 def _member(types: list[list[Any]], name: str, size: int) -> tuple[str, int] | None:
-    """Kind and size of the numbers that a structure consists of, where they are all alike."""
+    """Kind and size of a structure's numbers, if they are all alike."""
 
     def numbers(kind: int) -> set[tuple[str, int]]:
         what, size, *more = types[kind]

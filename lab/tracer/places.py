@@ -1,4 +1,4 @@
-"""What a library's debug information says: where its lines begin, and where variables lie there.
+"""Reads a library's debug information: where its lines begin, and where their variables are.
 
 The library is built for lab.trace: simulator/tracer/insert_calls.sh puts a call at the beginning of
 each line, after the compiler's `.loc`, so that the line table has the address of each call.
@@ -57,7 +57,7 @@ class _Scope:
 
     ranges: list[tuple[int, int]]
     name: str
-    # Entries, where they lie, and whether from rbp on.
+    # Debug entries, their offsets, and whether these are from rbp.
     locals: list[tuple[Any, int, bool]] = field(default_factory=list)
     inner: list[_Scope] = field(default_factory=list)
 
@@ -164,7 +164,7 @@ class Places:
         return [it["initial_location"] for it in entries], entries
 
     def _frame(self, pc: int) -> tuple[int, bool] | None:
-        """How the frame's address comes from register rbp there: so much away, or saved there."""
+        """How to get the frame's address from register rbp: by an offset, or loaded from there."""
         starts, entries = self._frames
         at = bisect_right(starts, pc) - 1
         if at < 0:
@@ -214,7 +214,7 @@ class Places:
                     scope.inner.append(inner)
 
     def _in_scope(self, scope: _Scope, pc: int) -> tuple[list[Local], str]:
-        """The locals at an instruction, the innermost of a name, and its function's name."""
+        """The locals at an instruction (for each name the innermost), and its function's name."""
         found: dict[str, Local] = {}
         name = scope.name
         while scope is not None:
@@ -340,7 +340,7 @@ _SEEN_ELSEWHERE = ("DW_AT_abstract_origin", "DW_AT_specification")
 
 
 def _attribute(entry: Any, name: str) -> Any:
-    """The entry that an attribute names, its own or of where it is declared."""
+    """The entry that an attribute refers to, of the entry itself or of its declaration."""
     while entry is not None:
         if name in entry.attributes:
             return entry.get_DIE_from_attribute(name)

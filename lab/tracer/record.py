@@ -1,4 +1,4 @@
-"""Runs a call on builds that tell the tracer of each line, and takes what it has recorded."""
+"""Runs a call on builds that report each line to the tracer, and collects its records."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ SIGHTING = np.dtype(
 )
 ROUND = np.dtype([("block", "u4"), ("number", "u4")])
 BEFORE = np.dtype([("region", "u4"), ("offset", "u4"), ("size", "u4"), ("at", "u4")])
-# Of accesses: by an asynchronous copy, a tensor core or another block. Behind it: what one of these
-# reads, as a thread has asked for.
+# Kinds of accesses: by an asynchronous copy, a tensor core or another block. After it: a read by
+# one of these that a thread has requested.
 OTHER = 3
 NO_FLIGHT = 0xFFFFFFFF  # of uses of tensor memory: an access of a warp
 OUTSIDE = np.dtype([("address", "u8"), ("step", "u4"), ("size", "u4")])
@@ -79,8 +79,8 @@ class Window:
     """Which blocks of which launch are recorded, and which of their steps.
 
     blocks: their numbers.
-    spans: of each block, from which step on, and up to which, in order.
-    lines: of these each run and access is told, in any step.
+    spans: for each block, the first step and the end of each span, in order.
+    lines: all runs and accesses of these lines are reported, in any step.
     """
 
     launch: int = 0
@@ -91,7 +91,7 @@ class Window:
 
 @dataclass
 class Recorded:
-    """What the tracer recorded: its tables, and of each library what names places and variables."""
+    """The tracer's records: its tables, and for each library the names of places and variables."""
 
     facts: dict[str, Any]
     tables: dict[str, np.ndarray]
@@ -100,12 +100,12 @@ class Recorded:
 
     @property
     def stride(self) -> int:
-        """Of the numbers of two blocks' threads: whole warps."""
+        """The distance between the thread numbers of two blocks, in whole warps."""
         return -(-math.prod(self.facts["extent"]) // WARP) * WARP
 
 
 class Recorder:
-    """Records while the builds of a call run: `used` is to be told of each."""
+    """Records while a call's builds run; call `used` for each of them."""
 
     def __init__(self, window: Window):
         self.window = window
@@ -114,7 +114,7 @@ class Recorder:
         self._places: list[Places] = []
 
     def used(self, build: jitload.Build) -> None:
-        """A build is about to run."""
+        """Announces a build that is about to run."""
         places = _places_of(build)
         self._places.append(places)
         self._tracer.simulator_trace_library(
@@ -126,7 +126,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[Callable[[], Recorded]]:
-        """Meanwhile launches are recorded; the answer gives what was."""
+        """Records launches within the block; the yielded function returns the record."""
         it = self.window
         self._places.clear()
         blocks, spans = np.array(it.blocks, "u8"), np.array(it.spans, "u8")
@@ -149,7 +149,7 @@ class Recorder:
         return recorded
 
     def _pointed_to(self, recorded: Recorded) -> list[dict[str, Any]]:
-        """The memory that no thread touches, but variables point to."""
+        """The memory that variables point to, although no thread accesses it."""
         is_pointer = [it.types[kind][0] == "ptr" for it in recorded.places for _, kind in it.names]
         changes = recorded.tables["changes"]
         at = changes["at"][np.array([*is_pointer, False])[changes["variable"]]]

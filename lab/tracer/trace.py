@@ -97,7 +97,7 @@ class Trace:
         self._name_regions()
 
     def _name_regions(self) -> None:
-        """What has no name is called after the first pointer that points to its beginning."""
+        """Memory without a name is named after the first pointer to its beginning."""
         for it in self.regions:
             if it["shared"] and it["name"] and it["block"] < 0:
                 it["of"] = f"{it['name']} of another block of the cluster"
@@ -133,7 +133,7 @@ class Trace:
 
     @cached_property
     def _of_thread(self) -> dict[int, np.ndarray]:
-        """Of each thread the positions of its steps in the table."""
+        """For each thread, the positions of its steps in the table."""
         threads = self.tables["steps"]["thread"]
         order = np.argsort(threads, kind="stable")
         found, starts = np.unique(threads[order], return_index=True)
@@ -141,7 +141,7 @@ class Trace:
 
     @cached_property
     def _histories(self) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
-        """Of each thread and variable: after which steps it changed, and where its bytes are."""
+        """For each thread and variable: the steps that changed it, and where its bytes are."""
         histories: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         steps, changes = self.tables["steps"], self.tables["changes"]
         threads, rounds = steps["thread"][changes["step"]], steps["round"][changes["step"]]
@@ -178,8 +178,8 @@ class Trace:
         return found
 
     def pointer(self, address: int, size: int = 8) -> str:
-        """An address by the name of its memory, and the element of `size` bytes."""
-        for room in (-1, 0):  # first where it lies in memory, then where it is just behind some
+        """An address as the name of its memory and the index of the element of `size` bytes."""
+        for room in (-1, 0):  # first memory that contains it, then memory that ends just before it
             for region in self.regions:
                 offset = address - region["begin"]
                 if 0 <= offset <= region["size"] + room:
@@ -208,7 +208,7 @@ class Trace:
         return found
 
     def member(self, address: int, size: int = 8) -> str:
-        """What lies at an address by the name of an array's element, or of a structure's member."""
+        """The name of the array element or structure member at an address."""
         best = None  # the largest structure
         for (begin, kind), name in self._structures.items():
             bytes_ = self.types[kind][1]
@@ -221,7 +221,7 @@ class Trace:
         return name + member_at(address - begin, kind, self.types, size)
 
     def element_of(self, region: dict[str, Any]) -> tuple[str, int] | None:
-        """Of which type most of a structure in memory is, and that type's bytes."""
+        """The most frequent type in a structure in memory, and that type's size in bytes."""
         counts: dict[tuple[str, int], int] = {}
         for begin, kind in self._structures:
             if 0 <= begin - region["begin"] < region["size"]:
@@ -279,7 +279,7 @@ class Trace:
         return dict(zip(rounds.tolist(), np.split(steps[order], starts[1:]), strict=True))
 
     def waits(self, warp: int, step: int) -> list[str]:
-        """For what lanes of a warp wait after a step, and where."""
+        """What the lanes of a warp wait for after a step, and where."""
         waits = self.tables["waits"]
         mine = waits[(waits["warp"] == warp) & (waits["round"] <= step)]
         mine = mine[mine["round"] == mine["round"].max()] if len(mine) else mine
@@ -389,7 +389,7 @@ def _ranges(lanes: list[int]) -> str:
 
 
 def _moved(kind: list[Any], by: int) -> list[Any]:
-    """A description of a type whose others lie so much further."""
+    """A type's description, with the positions of the types it refers to shifted."""
     match kind:
         case ["ptr", size, of]:
             return ["ptr", size, of + by]

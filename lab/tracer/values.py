@@ -53,7 +53,7 @@ def value_of(
 
 
 def member_at(offset: int, kind: int, types: list[list[Any]], size: int) -> str:
-    """Where in a structure something of so many bytes lies: ".full[1]"."""
+    """The path to the member of `size` bytes at an offset in a structure: ".full[1]"."""
     said = ""
     while types[kind][1] > size:
         match types[kind]:

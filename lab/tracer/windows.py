@@ -1,4 +1,4 @@
-"""Which steps of a block are recorded, where not all of them are."""
+"""Selects the steps of a block to record, if not all are recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 def around(points: list[int], steps: int) -> Spans:
-    """So many steps around these, in one span if they are near enough to each other."""
+    """Spans around these points that share `steps`; a single span if the points are close."""
     points = sorted(set(points))
     if points[-1] - points[0] < steps:
         first = max(0, points[0] - (steps - 1 - (points[-1] - points[0])) // 2)
@@ -38,7 +38,7 @@ def lines_of(row: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def same(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The same finding in another run: of its lines, else of its memory; else of its kind."""
+    """The same finding in another run: matched by its lines, else its memory, else its kind."""
     alike = [it for it in rows if it["kind"] == row["kind"]]
     for question in (lambda it: set(lines_of(it)), lambda it: it["tensor"], lambda it: True):
         if found := [it for it in alike if question(it) == question(row)]:
@@ -47,7 +47,7 @@ def same(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | No
 
 
 def ends_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The accesses of a finding: file and line, and where one is known block and thread."""
+    """The accesses of a finding: file and line, and if known block and thread."""
     ends = []
     for (file, line), prefix in zip(lines_of(row), ("", "other_"), strict=False):
         end: dict[str, Any] = {"file": file, "line": line}
@@ -59,11 +59,11 @@ def ends_of(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def nearest(ends: list[list[int]], opened: Sequence[int] = ()) -> list[int | None]:
-    """Of the steps in which the accesses of a finding are made those that belong together.
+    """The steps of a finding's accesses that belong together.
 
-    It is a pair with the fewest barriers in between, and of these the nearest.
+    They are the pair with the fewest barriers in between, and among those the nearest pair.
 
-    ends: of each access its steps. opened: the steps in which the block passed a barrier, in order.
+    ends: the steps of each access. opened: the steps in which the block passed a barrier, in order.
     """
     if len(ends) < 2 or not all(ends):
         return [min(steps, default=None) for steps in ends]
@@ -83,8 +83,8 @@ def nearest(ends: list[list[int]], opened: Sequence[int] = ()) -> list[int | Non
 def rounds_of(
     recorded: Recorded, report: Report, end: dict[str, Any], thread: int, address: float
 ) -> list[int]:
-    """In which steps of its block a thread touches a finding's address, as sightings tell; or, if
-    it never does, runs the line."""
+    """The steps of its block in which a thread accesses a finding's address, by its sightings; or,
+    if it never does, runs the line."""
     seen = recorded.tables["sightings"]
     seen = seen[seen["thread"] == thread]
     names = [it for of in recorded.places for it in of.lines]
