@@ -1,4 +1,4 @@
-"""Follows a kernel: looks at its files, has each version built, measured and checked, and tells."""
+"""Follows a kernel: watches its files; has each version built, measured and checked; reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lab.watcher.subject import Subject
 SECONDS = 10.0  # that a call may take
 PERIOD = 0.04  # seconds between two looks at the files
 QUIET = 0.2  # seconds after a cell, for the next may follow at once
-PATIENCE = 2.0  # seconds that a step has to end which is not wanted any more
+PATIENCE = 2.0  # seconds that a step which is no longer wanted has to end
 REPORTING = 30.0  # seconds that a check may take besides its kernels
 
 STEPS = ("open", "measure", "launched", "instrument", "check", "predict")
@@ -249,7 +249,7 @@ class Follower(threading.Thread):
                 self._result = replace(self._result, uses=answer)
 
     def _take(self, checked: Checked) -> None:
-        """A call that came to its end, if not under the checker in that time, is no endless one."""
+        """A call that ended outside of the checker is not endless, even if the check timed out."""
         if self._result.measured and "timeout" in {it.kind for it in checked.findings}:
             note = f"lab.check has not come to an end within {self._seconds:g} s."
             self._result = replace(self._result, notes=(note,))
@@ -259,8 +259,8 @@ class Follower(threading.Thread):
             self._todo.clear()  # there is no time to predict
 
     def _fail(self, step: str, failure: Failure) -> None:
-        """After an error of the build there is nothing to do, after one of the call there is the
-        checker, which may know why."""
+        """After a build error there is nothing more to do; after an error of the call, the checker
+        may find the reason."""
         if step in ("instrument", "check"):
             self._result = replace(self._result, notes=(f"lab.check: {failure.text}",))
             self._todo.clear()
@@ -277,7 +277,7 @@ class Follower(threading.Thread):
             self._todo.clear()
 
     def _give_up(self) -> None:
-        """The step has taken too long: a kernel hangs, or it is not wanted any more."""
+        """Ends a step that has taken too long: a kernel hangs, or the step is no longer wanted."""
         step, outdated = self._step, self._outdated
         self._end_worker()
         if outdated:
@@ -286,7 +286,7 @@ class Follower(threading.Thread):
         self._go_on_after(step, Failure("hung", text))
 
     def _bury(self) -> None:
-        """The process has ended: by a kernel, or for a cell."""
+        """Handles the end of the process: a kernel crashed it, or it was ended for a cell."""
         step, outdated = self._step, self._outdated
         with self._lock:
             for_a_cell = self._for_a_cell
@@ -312,7 +312,7 @@ class Follower(threading.Thread):
             worker.close()
 
     def _say(self, doing: str = "") -> None:
-        """Tell how things stand. What tells has errors of its own to answer for."""
+        """Report the state. Errors of `tell` are its own affair."""
         self.history.note(self._result)
         ghosts = tuple(self.history.ghosts(self._result))
         doing = doing or self._doing()
@@ -321,7 +321,7 @@ class Follower(threading.Thread):
             self._tell(state)
 
     def _doing(self) -> str:
-        """The step that goes on, or comes next, in words; "" where none is left."""
+        """The current or next step, in words; "" if none is left."""
         if self._step and not self._outdated:
             return DOING[self._step]
         if not self._todo:

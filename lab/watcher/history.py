@@ -1,4 +1,4 @@
-"""The versions of a kernel since one began to follow it, and the way back to them."""
+"""The versions of a kernel since it was first followed, and how to restore them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GHOSTS = 6
 
 @dataclass
 class History:
-    """Versions, told apart by what their files held, and what was found of each.
+    """Versions, distinguished by their files' contents, and the results of each.
 
     pinned: the version that others are compared with; None is none.
     """
@@ -26,7 +26,7 @@ class History:
     _lock: threading.RLock = field(default_factory=threading.RLock)  # the page's thread goes back
 
     def version_of(self, contents: Contents) -> Version:
-        """The version that these files are: an earlier one, if they held the same then."""
+        """The version with these contents: an earlier one, if it had the same."""
         with self._lock:
             return self._known(contents) or self._added(contents)
 

@@ -1,4 +1,4 @@
-"""What a panel says of a version beside its picture, as HTML in the colours of the notebook."""
+"""A panel's text on a version beside its picture, as HTML in the notebook's colours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODE = (
 
 
 def status(name: str, state: State) -> str:
-    """The version in hand, what is known of it in a line, and what goes on now."""
+    """The current version, a summary of it in a line, and the current activity."""
     result = state.result
     colour, now = _verdict(result) if not state.doing else (FAINT, html.escape(state.doing))
     measured = f", measured: <b>{html.escape(state.measured)}</b>" if state.measured else ""
@@ -36,13 +36,13 @@ def status(name: str, state: State) -> str:
 
 
 def _untouched(state: State) -> str:
-    """That the edit is in another version than the one that is measured; "" where it is not."""
+    """A note that the edit is in a version that is not measured; "" if it is not so."""
     said = text.untouched(state)
     return f"<div style='{TEXT}; color: {ERROR}'>{html.escape(said)}</div>" if said else ""
 
 
 def _verdict(result: Result) -> tuple[str, str]:
-    """The colour and the word for a version of which all is known."""
+    """The colour and the word for a version whose results are complete."""
     if result.failure:
         return ERROR, "failed"
     if result.measured and not result.measured.is_right:

@@ -111,7 +111,7 @@ class Checked:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all kernels came to their ends, so that their bytes can be compared."""
+        """Whether all kernels ran to their ends, so that their bytes can be compared."""
         return not {"timeout", "deadlock", "raised"} & {it.kind for it in self.findings}
 
     @property

@@ -20,7 +20,7 @@ HELP = "p and Enter: pin this version; b 2 and Enter: go back to version 2; Ctrl
 
 
 class Lines:
-    """Writes states to a stream: what goes on now to the last line, each version once above it."""
+    """Writes states to a stream: the current activity on the last line, each version once above."""
 
     def __init__(self, stream: object) -> None:
         self._stream, self._written = stream, None
@@ -41,7 +41,7 @@ class Lines:
             print(*lines, sep="\n", file=self._stream, flush=True)
 
     def _replace(self, line: str) -> None:
-        """Write a line over the one that stands there."""
+        """Replace the last line."""
         if self._is_terminal:
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\x1b[K{line[:width]}", end="", file=self._stream, flush=True)
@@ -90,7 +90,7 @@ def watch(given: list[str] | None = None) -> int:
     follower.start()
     threading.Thread(target=_obey, args=(follower,), daemon=True).start()
     try:
-        while follower.is_alive():  # a join that is interrupted takes a thread for ended
+        while follower.is_alive():  # an interrupted join considers the thread ended
             time.sleep(0.2)
     except KeyboardInterrupt:
         print()

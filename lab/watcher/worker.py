@@ -1,7 +1,7 @@
 """The process that builds, measures and checks what is followed, step by step, as it is asked.
 
-Whatever a kernel does, it does it here. A kernel that hangs, or takes the process with it, is the
-business of `lab.watcher.process`, which then starts another.
+All kernels run in this process. If one hangs or crashes it, `lab.watcher.process` starts another
+process.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Worker:
             self._at_work = False
 
     def _interrupt(self, *_: object) -> None:
-        """A build that is not wanted any more ends; between two steps there is nothing to end."""
+        """Ends a build that is no longer wanted; between two steps there is nothing to end."""
         if self._at_work:
             self._at_work = False
             raise KeyboardInterrupt
@@ -113,13 +113,13 @@ def failure_of(error: Exception) -> Failure:
         file = jitload.label(error.path) if error.path else ""
         return Failure("compile", str(error), file, error.line or 0)
     text = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, torch.AcceleratorError):  # what follows is for who debugs by hand
+    if isinstance(error, torch.AcceleratorError):  # the rest is for debugging by hand
         text = text.partition("\n")[0]
     return Failure("raised", text)
 
 
 def _gpu_works() -> bool:
-    """After an access outside of its memory a GPU's context runs nothing any more."""
+    """Tests the GPU: after an illegal memory access its context can run nothing more."""
     if not torch.cuda.is_initialized():
         return True
     try:
