@@ -39,7 +39,7 @@ def wheel(tree: Path, to: Path, architectures: str | None) -> Path:
 
 
 def clean(tree: Path, package: Package) -> None:
-    """Leave of a tree what was written."""
+    """Remove everything from a tree but what was written."""
     shutil.rmtree(tree / "build", ignore_errors=True)
     for path in [*tree.glob("*.egg-info"), *tree.rglob("__pycache__")]:
         shutil.rmtree(path)
@@ -48,7 +48,7 @@ def clean(tree: Path, package: Package) -> None:
 
 
 def environment_without_ours(*more: Path) -> dict[str, str]:
-    """What a process finds that is to do without this project.
+    """The environment of a process that must not find this project.
 
     more: folders in which it looks for modules first.
     """

@@ -115,7 +115,7 @@ class Package:
             _write(folder / path, text)
 
     def sources(self) -> dict[str, str]:
-        """By their paths below csrc/."""
+        """The sources, by their paths below csrc/."""
         files: dict[str, str] = {}
         for kernel in self.kernels:
             for place, text in kernel.shipped.files.items():
@@ -146,7 +146,7 @@ class Package:
         }
 
     def python_files(self) -> dict[str, str]:
-        """By their paths in the package."""
+        """The Python files, by their paths in the package."""
         files = {it: template(it, self.name) for it in ("kernel.py", "libraries.py")}
         files |= {name: copy(source, self.name) for name, source in COPIES.items()}
         bindings = {kernel.shipped.binding for kernel in self.kernels}
@@ -192,7 +192,7 @@ class Package:
         return "\n".join(lines)
 
     def project_files(self) -> dict[str, str]:
-        """By their paths beside the package."""
+        """The project's other files, by their paths beside the package."""
         tests = "test_ops.py" if self.judged else "test_loaded.py"
         files = {
             "setup.py": template("setup.py", self.name),
@@ -208,7 +208,7 @@ class Package:
         return files
 
     def digests(self, folder: Path) -> dict[str, str]:
-        """Of every file of the package in a tree, but for the proof."""
+        """The digests of all files of the package in a tree, except the proof."""
         inside = folder / self.name
         kept = (p for p in sorted(inside.rglob("*")) if p.is_file() and p.suffix != ".so")
         return {

@@ -1,4 +1,4 @@
-"""What a package says of itself, measured: proof.json.
+"""Measures a package's errors, checks and times for its proof.json.
 
 The errors are those of the package's own libraries, built in the tree; the checker runs the sources
 that they were made of; the times are the lines that `make bench` has published of the op.
@@ -112,7 +112,7 @@ def _errors(package: Package, tree: Path) -> list[dict[str, Any]]:
 
 
 def _missing(errors: list[dict[str, Any]]) -> list[str]:
-    """What the ops of kernels/ have without exception, and was not measured."""
+    """The measurements that are missing although all ops of kernels/ have them."""
     there = {tuple(line["case"][key] for key in ("op", "direction", "dtype")) for line in errors}
     names = {op for op, _, _ in there}
     types = ("float64", "float32", "float16", "bfloat16")
@@ -130,7 +130,7 @@ def _takes_floats(op: reference.Op) -> bool:
 
 
 def run_in(tree: Path, words: list[str]) -> subprocess.CompletedProcess:
-    """Python in a process that finds the package in its tree, and nothing of ours."""
+    """Runs Python in a process that finds the package in its tree, but not this project."""
     words = [sys.executable, "-P", "-B", *words]
     environment = environment_without_ours(tree)
     return subprocess.run(words, env=environment, cwd=tree, capture_output=True, text=True)
