@@ -1,4 +1,4 @@
-"""What is read of a package: pyproject.toml, README.md, PROOF.md."""
+"""Writes the documents of a package: pyproject.toml, README.md, PROOF.md."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _schemas(kernel: Kernel) -> list[str]:
 
 
 def _functions(path: Path) -> list[tuple[str, str, str]]:
-    """Of a file its public functions: name, signature, docstring."""
+    """A file's public functions: name, signature, docstring."""
     found = []
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
@@ -168,7 +168,7 @@ def _functions(path: Path) -> list[tuple[str, str, str]]:
 
 
 def _shapes_of(kernel: Kernel) -> str:
-    """The comment at the top of the .cu, which tells shapes and traffic."""
+    """The comment at the top of the .cu, which gives shapes and traffic."""
     for source in kernel.shipped.originals.values():
         if source.suffix == ".cu":
             lines = []

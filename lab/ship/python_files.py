@@ -1,7 +1,7 @@
-"""The Python of a package: that of the op as it is in kernels/NAME.py, its helpers, its truth.
+"""The Python files of a package: the op's own kernels/NAME.py, its helpers and its reference.
 
-What they import of this project is replaced by files of the package's own, so that the text of the
-formulas stays what was tested here.
+Their imports from this project are replaced by files of the package, so that the text of the
+formulas stays as it was tested here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def op_file(path: Path, handle: str) -> str:
         match node:
             case ast.Import(names=[ast.alias(name="jitload", asname=None)]):
                 start, stop = lines.span(node)
-                edits.append((start, stop + 1, ""))  # and the line's end
+                edits.append((start, stop + 1, ""))  # with the end of the line
             case ast.ImportFrom(module="kernels", names=names):
                 edits.append((*lines.span(node), _import_of(names)))
             case ast.Call(func=ast.Attribute(value=ast.Name(id="jitload"), attr="load")):
@@ -86,7 +86,7 @@ def home_of(handle: str) -> tuple[str, str]:
 
 
 def _import_of(names: list[ast.alias]) -> str:
-    """What stands for `from kernels import ...`: modules of ops, and helpers."""
+    """The imports that replace `from kernels import ...`: modules of ops, and helpers."""
     known = jitload.op_files(".py")
     ops = [it.name for it in names if it.name in known]
     helpers = [it.name for it in names if it.name not in ops]
@@ -116,7 +116,7 @@ def _from_kernels(path: Path) -> set[str]:
 
 
 def _with_import(text: str, line: str) -> str:
-    """The text with one more import behind its others."""
+    """The text with one more import after its others."""
     body = ast.parse(text).body
     imports = [it for it in body if isinstance(it, ast.Import | ast.ImportFrom)]
     if not imports:
@@ -135,7 +135,7 @@ def _inserted(text: str, line: int, what: str) -> str:
 
 
 class Lines:
-    """Offsets in a text of what `ast` tells by lines and columns of UTF-8."""
+    """Converts `ast`'s lines and UTF-8 columns to offsets in a text."""
 
     def __init__(self, text: str) -> None:
         self.text = text.encode()
@@ -158,10 +158,10 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 
 
 def extract(text: str, wanted: set[str], always: set[str] = frozenset()) -> str:
-    """Those definitions of a module that are wanted, and what of the module they use.
+    """The wanted definitions of a module, and the definitions that they use.
 
-    Imports are kept as far as they are used. What is not itself wanted loses its @op, for it is no
-    op of the package. `always`: names that are kept as well.
+    Imports are kept if they are used. Definitions that are only used lose their @op, because they
+    are no ops of the package. `always`: names that are kept as well.
     """
     tree = ast.parse(text)
     defined = {name: node for node in tree.body for name in _names_of(node)}

@@ -2,9 +2,9 @@
 
 The cost of a configuration is modelled as a Gaussian process (Rasmussen & Williams, 2006,
 chapter 2) over the logarithms of its constants: a plane, because the bytes that a kernel has in
-flight are a product of them, and smooth deviations from it. The next to run is the one with the
-least optimistic cost: the expected mean minus twice its uncertainty (Srinivas et al., "Gaussian
-Process Optimization in the Bandit Setting", 2010).
+flight are a product of them, and smooth deviations from it. The next to run is the one whose
+expected cost minus twice its uncertainty is the least (Srinivas et al., "Gaussian Process
+Optimization in the Bandit Setting", 2010).
 """
 
 from __future__ import annotations

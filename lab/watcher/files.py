@@ -17,8 +17,8 @@ Contents = dict[Path, bytes]
 class SourceFiles:
     """Sources and headers of some recipes, and Python files beside them.
 
-    Nothing tells this process of a change but the files themselves: their dates, and where these
-    say nothing, their contents. That works on every file system.
+    Changes are found by polling the files: by their dates, and if those are inconclusive, by their
+    contents. That works on every file system.
     """
 
     def __init__(self, recipes: Iterable[Any], modules: Iterable[Path]) -> None:
@@ -29,7 +29,7 @@ class SourceFiles:
         self.contents = self._read()
 
     def follow(self, recipes: Iterable[Any]) -> None:
-        """These recipes' files count from now on; what is new among them is no change."""
+        """Follow these recipes' files from now on; newly followed files are no change."""
         self._recipes = list(recipes)
         with contextlib.suppress(OSError):
             now = self._read()

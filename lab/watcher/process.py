@@ -44,7 +44,7 @@ class WorkerProcess:
             self.connection.send(message)
 
     def interrupt(self) -> None:
-        """Have it stop the build that is under way."""
+        """Stop the build that the process is running."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGINT)
 
@@ -62,7 +62,7 @@ class WorkerProcess:
         self._output.close()
 
     def end(self) -> str:
-        """How it ended, in words, with what it printed last."""
+        """How the process ended, in words, with its last output."""
         status = self._process.wait()
         how = f"ended with status {status}"
         if status < 0:

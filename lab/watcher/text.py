@@ -1,4 +1,4 @@
-"""What is known of a version, in words that the panel and the terminal share."""
+"""Text on a version's results, which the panel and the terminal share."""
 
 from __future__ import annotations
 
