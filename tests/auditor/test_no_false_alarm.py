@@ -555,20 +555,8 @@ def test_a_scale_of_infinity_at_the_end_of_a_sum():
 
 
 def test_infinities_among_weights():
-    """A norm may multiply weight and deviation first, and a convolution may skip its zeros."""
+    """A convolution may skip its zeros."""
     options = {"only": ["special values"], "isolated": False}
-    inputs = IMAGE, drawn(4), drawn(4)
-
-    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        y = x.unflatten(1, (2, -1)).flatten(2)
-        y = (y - y.mean(2, keepdim=True)) / (y.var(2, False, keepdim=True) + 1e-5).sqrt()
-        return (
-            y.unflatten(2, (-1, *x.shape[2:])).flatten(1, 2) * w[:, None, None] + b[:, None, None]
-        )
-
-    report = lab.audit(lambda x, w, b: F.group_norm(x, 2, w, b), inputs, reference=norm, **options)
-    assert report.row("special values").verdict == NOTE, str(report)
-    assert "it overflows on the way" in report.row("special values").message
 
     def convolved(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         rows = F.pad(x, (1, 1)).unfold(2, w.shape[2], 2)
