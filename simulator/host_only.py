@@ -7,11 +7,12 @@ Only certain cases are reported: the text itself declares the name, once, outsid
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from simulator.scan import closing
+from simulator.scan import closing, split
 from simulator.scopes import Scopes
 
 Mistake = tuple[int, str, str]
@@ -31,7 +32,9 @@ _VARIABLE = re.compile(
     rf"{_TYPE}(?:\s*\*+\s*|\s+)(?P<name>\w+)\s*(?P<extent>(?:\[[^\];]*\]\s*)*)(?=[;=])"
 )
 _MARKS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+[^\n]*\b__(?:device|global)__", re.M)
+_WORD = re.compile(r"\b\w+\b")
 _CALLED = re.compile(r"\b(\w+)\s*(?=\()")
+_OPENING = re.compile(r"\s*\(")
 _BESIDE = re.compile(r"(?:\.|->|::|~|\b(?:sizeof|decltype|noexcept)\s*\(\s*)$")
 _NO_TYPE = r"(?!(?:return|else|do|case|goto|co_return|throw|not|and|or)\b)"
 _DECLARES = re.compile(  # a type before a name
@@ -72,11 +75,11 @@ def mistakes(
     functions = _functions(plain, scopes, of_device, is_unsure) if bodies else {}
     variables = _variables(plain, scopes, is_unsure) if bodies else {}
     names = functions.keys() | variables.keys()
-    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+    mentions = Counter(_WORD.findall(plain)) if names else Counter()
     for head, body, end in bodies if names else ():
         begins = max(plain.rfind(mark, 0, head) for mark in ";{}") + 1
-        used = list(word.finditer(plain, begins, end))
-        if not used or not _is_compiled(plain, scopes, begins, body, end):
+        used = [it for it in _WORD.finditer(plain, begins, end) if it[0] in names]
+        if not used or not _is_compiled(plain, scopes, (begins, body, end), mentions):
             continue
         own = {it[0] for it in used if _declares(plain, begins, it)}
         for it in used:
@@ -118,32 +121,26 @@ def _functions(
             parameters = _arguments(plain, it.end()) or []
             least = sum("=" not in each for each in parameters)
             found.setdefault(name, []).append(set(range(least, len(parameters) + 1)))
+    definitions = Counter(
+        it[1]
+        for it in (_CALLED.finditer(plain) if found else ())
+        if it[1] in found and (end := closing(plain, it.end())) and _BODY.match(plain, end)
+    )
     return {
         name: set().union(*counts)
         for name, counts in found.items()
-        if len(counts) == _definitions(plain, name)
+        if len(counts) == definitions[name]
     }
 
 
 def _arguments(plain: str, position: int) -> list[str] | None:
     """The comma-separated contents of the parentheses at a position, if there are any."""
-    opening = re.compile(r"\s*\(").match(plain, position)
+    opening = _OPENING.match(plain, position)
     end = opening and closing(plain, opening.end() - 1)
     if not end:
         return None
-    found, depth = [""], 0
-    for character in plain[opening.end() : end - 1]:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += character
-    return found if any(it.strip() for it in found) else []
-
-
-def _definitions(plain: str, name: str) -> int:
-    ends = (closing(plain, it.end()) for it in re.finditer(rf"\b{name}\s*(?=\()", plain))
-    return sum(end is not None and bool(_BODY.match(plain, end)) for end in ends)
+    found = split(plain[opening.end() : end - 1])
+    return found if any(found) else []
 
 
 def _variables(plain: str, scopes: Scopes, is_unsure: Callable[[int], bool]) -> dict[str, bool]:
@@ -163,15 +160,18 @@ def _in_namespaces(scopes: Scopes, position: int) -> bool:
     return all(_NAMESPACE.match(head) for head in scopes.heads(position))
 
 
-def _is_compiled(plain: str, scopes: Scopes, begins: int, body: int, end: int) -> bool:
+def _is_compiled(
+    plain: str, scopes: Scopes, function: tuple[int, int, int], mentions: Counter[str]
+) -> bool:
     """Whether a function's whole body is certainly compiled: it is in no class, and if it is a
-    template, the text names it elsewhere."""
+    template, the text names it elsewhere. mentions: how often the text has each word."""
+    begins, body, end = function
     head = plain[begins:body]
     if not _in_namespaces(scopes, begins) or re.search(r"\bif\s+constexpr\b", plain[body:end]):
         return False
     names = _CALLED.findall(head)
     is_template = re.search(r"\btemplate\b", head)
-    return not is_template or any(len(re.findall(rf"\b{it}\b", plain)) > 1 for it in names[-1:])
+    return not is_template or any(mentions[it] > 1 for it in names[-1:])
 
 
 def _declares(plain: str, begins: int, it: re.Match) -> bool:

@@ -57,6 +57,18 @@ def closing(code: str, opening: int) -> int | None:
     return None
 
 
+def split(text: str, brackets: str = "()[]{}") -> list[str]:
+    """The stripped parts of a text between commas that are not in brackets."""
+    parts, depth, begin = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter in brackets:
+            depth += -1 if brackets.index(letter) % 2 else 1
+        elif letter == "," and depth == 0:
+            parts.append(text[begin:at].strip())
+            begin = at + 1
+    return [*parts, text[begin:].strip()]
+
+
 class Declared(NamedTuple):
     """A declared variable: type name[extent]... = value. name_at, value_at: offsets."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from playground_folder import place
+from simulator import scan
 from simulator.scan import blank, without_comments
 
 # Patterns are compiled when they are used, because it would slow every import.
@@ -214,15 +215,8 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
 
 
 def split(text: str) -> list[str]:
-    """The parts of a text between commas that are not in brackets."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "([{<") - (char in ")]}>")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts]
+    """The parts of a text between commas that are not in brackets, also not in a template's."""
+    return scan.split(text, "()[]{}<>")
 
 
 def _block(code: str, start: int) -> str:

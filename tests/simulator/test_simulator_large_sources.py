@@ -64,6 +64,11 @@ REPEATED = {
         __device__ void f{n}() { f{m}(); __syncthreads(); }
         __global__ void k{n}() { for (;;) { if (f{n}()) continue; f{n}(); } }""",
     "variables of the device": "__device__ float v{n}[4] = {1, 2, 3, 4};",
+    "functions of the host beside kernels": """
+        float f{n}(float x, int n) { return g{m}(x) + n; }
+        template <class T> __global__ void k{n}(T* y) { y[0] = h{n}(y[0]); }
+        void go{n}(float* y) { k{n}<<<1, 1>>>(y); f{n}(1, 2); }
+        __device__ float h{n}(float f{m}) { float g{n} = f{m}; return g{n}; }""",
     "questions to tensors": """
         void f{n}(at::Tensor x) { TORCH_CHECK(x.is_cuda()); g(x.device().index()); }""",
     "addresses of kernels": "void f{n}() { cudaLaunchKernel((void*)k{n}<int>, 1, 1, args, 0, 0); }",
@@ -82,6 +87,7 @@ TARGET = Architecture.of("10.0a")
 QUICK = (
     *("launches", "PTX in branches of #if", "PTX that the architecture lacks", "macros of macros"),
     *("barriers in functions that call each other", "variables of the device"),
+    "functions of the host beside kernels",
 )
 EVERY = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK))
