@@ -136,6 +136,7 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
     Growth is measured in CPU seconds, then scaled by how busy the machine is.
     """
     seconds: list[float] = []
+    waited = 0.0
     for doublings_left in range(6, 0, -1):
         count = cases.MANY_ROWS >> doublings_left
         if (call := _drawn(subject, small | {letter: count}, None, 1)) is None:
@@ -148,12 +149,13 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
         except Refused:
             return 0.0
         seconds.append(time.process_time() - began)
-        busy = max((time.perf_counter() - began_at) / max(seconds[-1], 1e-9), 1.0)
+        waited += time.perf_counter() - began_at
         if len(seconds) > 2 and seconds[-1] > LONG_ENOUGH:
             break
     # Extrapolate differences: part of the time does not depend on the size.
     before, last = (after - first for first, after in itertools.pairwise(seconds[-3:]))
     growth = min(max(last / max(before, 1e-9), 1.0), 8.0)  # from constant to cubic
+    busy = max(waited / max(sum(seconds), 1e-9), 1.0)
     return busy * (seconds[-1] + sum(last * growth**n for n in range(1, doublings_left + 1)))
 
 
