@@ -4,7 +4,7 @@
     kernel = jitload.load("layer_norm")            # kernels/norms/layer_norm.cu and .cpp, by name
     kernel = jitload.load("my.cu", "binding.cpp")  # any sources, by path
     kernel = jitload.load_inline("mine", cuda_sources=CUDA)  # as strings, with PyTorch's arguments
-    y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
+    y, mean, rstd = kernel.forward(x, weight, bias, 1e-5, 0)  # 0: the first of its VERSIONS
 
 The first load compiles (through `torch.utils.cpp_extension.load`); every later one, in any
 process, opens the cached library within milliseconds. After an edit, only the changed sources are
