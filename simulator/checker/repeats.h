@@ -1,5 +1,6 @@
 // How a launch is repeated to see what depends on values that nobody has set: undefined.h.
 #pragma once
+#include <set>
 #include "recorder.h"
 
 namespace simulator {
@@ -127,17 +128,18 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
     const bool can_tell = !doubts.empty() && most_blocks == launch.blocks;
     if (recorder.findings.has_error() && !can_tell) return;
     keep(&Kept::after);  // which is what is there
-    std::vector<Source*> seen;
-    for (Source& it : sources)
-        if (it.is_seen && !it.is_told) seen.push_back(&it);
+    std::set<const Source*> doubted;
+    for (const Source& it : sources)
+        if (it.is_seen && !it.is_told) doubted.insert(&it);
     for (const Dependent& it : dependents)
-        if (!it.source->is_told) seen.push_back(it.source);
-    for (const Kept& it : kept_shared) seen.push_back(&cells_of(*it.region));
+        if (!it.source->is_told) doubted.insert(it.source);
+    for (const Kept& it : kept_shared) doubted.insert(&cells_of(*it.region));
     for (const Kept& it : kept)
         if (it.region->type == Region::Fresh && !it.region->written_before)
-            seen.push_back(&cells_of(*it.region));
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+            doubted.insert(&cells_of(*it.region));
+    std::vector<Source*> seen;  // in the order in which they were met, the same on every run
+    for (Source& it : sources)
+        if (doubted.count(&it)) seen.push_back(&it);
     if (seen.empty()) return;
 
     const Repeating repeating;
