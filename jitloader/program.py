@@ -55,7 +55,8 @@ def main() -> None:
 
 
 def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CDLL) -> None:
-    """Print one line for a launch error that the program has not read.
+    """Print a launch error that the program has not read: one line, and one for each place at
+    which threads wait for ever.
 
     On a GPU, for CUDA's last error: nothing tells whether the program has read it already.
     """
@@ -68,8 +69,8 @@ def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CD
 
 
 def _tell(what: str, error: bytes, behind: str = "") -> None:
-    text = error.decode(errors="replace").splitlines()[0]
-    os.write(2, f"{what}: {text}{behind}\n".encode())
+    first, *places = error.decode(errors="replace").splitlines()
+    os.write(2, "\n".join([f"{what}: {first}{behind}", *places, ""]).encode())
 
 
 def _untaken_error(needed: list[str]) -> bytes | None:

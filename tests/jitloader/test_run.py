@@ -30,6 +30,11 @@ SOURCE = r"""
 
     __global__ void add(int* x, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1; }
 
+    __global__ void part() {
+        if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;");
+        else asm volatile("bar.sync 2, 64;");
+    }
+
     struct AtEnd { ~AtEnd() { std::puts("destroyed"); } } at_end;
 
     int main(int argc, char** argv) {
@@ -71,6 +76,7 @@ SOURCE = r"""
             std::printf("%d %d\n", y[0], y[3]);
         }
         if (is("refused")) add<<<1, 5000>>>(nullptr, 0);
+        if (is("deadlock")) part<<<1, 64>>>();
         if (is("illegal")) add<<<1, 4>>>(nullptr, 4);
         if (is("asked")) {
             add<<<1, 5000>>>(nullptr, 0);
@@ -180,6 +186,23 @@ def test_an_error_of_cuda_that_the_program_does_not_show_is_told_at_the_end(run,
     assert said in errors
     assert what == "refused" or re.search(r", at /\S+\.cu:10\n$", errors)
     assert errors.count("\n") == 1
+
+
+def test_a_deadlock_that_the_program_does_not_show_is_told_with_all_places(run):
+    ran, _, errors = run("deadlock")
+    assert ran.status == 0
+    first, *places, last = errors.split("\n")
+    assert first.startswith(
+        "an error of CUDA that the program does not show: kernel part, launched"
+    )
+    assert first.endswith("block (0, 0, 0): 64 of 64 threads wait for others that never come")
+    said = (
+        r"  \S+sample\.cu:%d: bar\.sync"
+        r" \(barrier %d: 32 of 64 threads have come\): 32 threads \(%s\)"
+    )
+    for place, expected in zip(places, [(13, 1, "0-31"), (14, 2, "32-63")], strict=True):
+        assert re.fullmatch(said % expected, place)
+    assert last == ""
 
 
 @pytest.mark.parametrize("what", ["asked", "shown", "unrelated"])
