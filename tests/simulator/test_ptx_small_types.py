@@ -7,6 +7,7 @@ neither registers nor memories: which lane and which byte has what is written do
 from __future__ import annotations
 
 import os
+import random
 from typing import NamedTuple
 
 import mmasim.nv_ptx
@@ -267,6 +268,7 @@ def test_a_warp_multiplies(of_warps, case):
 
 N = 32
 A_AT, SCALES_A_AT, SCALES_B_AT = 256, 300, 308  # columns of tensor memory; D begins at 0
+SCALE_BYTES = {1: (3, 1), 2: (0, 2), 4: (0, 0)}  # by their number, the first one's of A and of B
 
 TENSOR_KERNEL = """
 __global__ void {name}_kernel(const int* image, int words, const int* memory_image,
@@ -384,59 +386,130 @@ def of_products() -> list:
     return found
 
 
+def tensor_product(of_tensors, product, types, swizzle, a, b, c, scales=()) -> torch.Tensor:
+    """D, from rows of bytes; scales: those of A and of B, four bytes for each row, of which
+    SCALE_BYTES says the first that counts."""
+    scaling, (of_a, of_b) = product.scaling, types
+    layout = Layout(swizzle)
+    memory = torch.zeros(128, 512, dtype=torch.int32)
+    memory[:, :N] = c.view(torch.int32)
+    memory[:, A_AT : A_AT + 8] = a.view(torch.int32)
+    is_packed = scaling is not None and scaling.k == 64
+    instruction = N >> 3 << 17 | 128 >> 4 << 24
+    instruction |= (1 if is_packed else CODES[of_a]) << 7 | (1 if is_packed else CODES[of_b]) << 10
+    if scaling is None:
+        instruction |= 1 << 4
+    else:
+        byte_a, byte_b = SCALE_BYTES[scaling.vectors]
+        instruction |= (scaling.scale == "ue8m0") << 23 | byte_a << 29 | byte_b << 4
+        for given, first in zip(scales, (SCALES_A_AT, SCALES_B_AT), strict=True):
+            words = given.view(torch.int32)[:, 0]
+            for row, word in enumerate(words):
+                at = scale_place(row, 0)
+                memory[at.lane :: 32, first + at.column] = word
+    rows = [x if is_packed else packed(x, name) for x, name in ((a, of_a), (b, of_b))]
+    image, _ = prepared(*rows, layout, layout, 1)
+    start = -(-layout.offsets(128, 1)[2] // 1024) * 1024
+    descriptors = torch.tensor(
+        [descriptor(layout, 128, 1, 0, 0), descriptor(layout, N, 1, 0, start)]
+    )
+    d = torch.zeros(128, N, dtype=torch.int32)
+    of_product = getattr(of_tensors, product.name)
+    word = instruction - (instruction >> 31 << 32)
+    of_product(image, len(image), memory, descriptors, word, d)
+    return d
+
+
 @pytest.mark.parametrize(("product", "types", "swizzle"), of_products())
 def test_tensor_memory_multiplies(of_tensors, product, types, swizzle):
     generator = torch.Generator().manual_seed(swizzle)
     scaling, (of_a, of_b) = product.scaling, types
-    layout = Layout(swizzle)
     for style in range(2):
         a, b = (random_bytes((rows, 32), style, generator) for rows in (128, N))
         c = random_c((128, N), style, generator)
-        memory = torch.zeros(128, 512, dtype=torch.int32)
-        memory[:, :N] = c.view(torch.int32)
-        memory[:, A_AT : A_AT + 8] = a.view(torch.int32)
-        is_packed = scaling is not None and scaling.k == 64
-        instruction = N >> 3 << 17 | 128 >> 4 << 24
-        instruction |= (1 if is_packed else CODES[of_a]) << 7 | (
-            1 if is_packed else CODES[of_b]
-        ) << 10
-        given = []
+        scales, given = (), []
         if scaling is None:
-            instruction |= 1 << 4
             truth = mmasim.nv_ptx.TCGen05MMA(
                 "Blackwell", f"m128n{N}k32.kind::f8f6f4.f32.{of_a}.{of_b}"
             )
         else:
             count, scale = scaling.vectors, scaling.scale
-            byte_a, byte_b = {1: (3, 1), 2: (0, 2), 4: (0, 0)}[count]
-            instruction |= (scale == "ue8m0") << 23 | byte_a << 29 | byte_b << 4
             shape = f"m128n{N}k{scaling.k}.kind::{scaling.kind}.block{scaling.k // count}.f32"
             truth = mmasim.nv_ptx.TCGen05MMABlockScale(
                 "Blackwell", f"{shape}.{of_a}.{of_b}.{scale}"
             )
-            for rows, first, byte in ((128, SCALES_A_AT, byte_a), (N, SCALES_B_AT, byte_b)):
-                scales = random_scales((rows,), style, generator)
-                words = scales.view(torch.int32)[:, 0]
-                for row in range(rows):
-                    at = scale_place(row, 0)
-                    memory[at.lane :: 32, first + at.column] = words[row]
-                part = scales[:, byte : byte + count].contiguous()
+            scales = [random_scales((rows,), style, generator) for rows in (128, N)]
+            for of_rows, byte in zip(scales, SCALE_BYTES[count], strict=True):
+                part = of_rows[:, byte : byte + count].contiguous()
                 given.append(part.view(SCALE_TYPES[scale])[None])
         wanted = outer(truth, typed(a, of_a)[None], typed(b, of_b)[None], c[None], *given)[0]
-        rows = [x if is_packed else packed(x, name) for x, name in ((a, of_a), (b, of_b))]
-        image, _ = prepared(*rows, layout, layout, 1)
-        start = -(-layout.offsets(128, 1)[2] // 1024) * 1024
-        descriptors = torch.tensor(
-            [descriptor(layout, 128, 1, 0, 0), descriptor(layout, N, 1, 0, start)]
-        )
-        d = torch.zeros(128, N, dtype=torch.int32)
-        getattr(of_tensors, product.name)(
-            image,
-            len(image),
-            memory,
-            descriptors,
-            instruction - (instruction >> 31 << 32),
-            d,
-        )
+        d = tensor_product(of_tensors, product, types, swizzle, a, b, c, scales)
         wrong = d != bits(wanted)
         assert not wrong.any(), (style, wrong.nonzero()[:3].tolist())
+
+
+class Measured(NamedTuple):
+    """Results of a B200: the first element of D, of numbers that Python's random draws.
+
+    below: the numbers are less. scales: the least one, and the first that is none; there is no C
+    if `has_c` is false.
+    """
+
+    product: Product
+    numbers: str
+    below: int
+    seed: int
+    words: tuple[int, ...]
+    scales: tuple[int, int] = (0, 0)
+    has_c: bool = True
+
+    def cases(self):
+        """a, b, c, the scales of A, and those of B, as lists."""
+        drawn, scaling = random.Random(self.seed), self.product.scaling
+        k, count = (scaling.k, scaling.vectors) if scaling else (32, 0)
+        for _ in self.words:
+            a, b = ([drawn.randrange(self.below) for _ in range(k)] for _ in range(2))
+            c = drawn.getrandbits(32) if self.has_c else 0
+            if c & 0x7F800000 == 0x7F800000:
+                c &= 0x807FFFFF
+            yield a, b, c, *([drawn.randrange(*self.scales) for _ in range(count)] for _ in "ab")
+
+
+# Published with sf-tensor's model of tcgen05 (tcgen05_model/validation.py in its repository).
+MEASURED = [
+    Measured(PRODUCTS[0], "e4m3", 0x7F, 104, (0xEC63D12A, 0x452AF963)),
+    Measured(PRODUCTS[0], "e5m2", 0x7C, 300, (0x4D92B09A, 0x4C9C1102)),
+    Measured(PRODUCTS[0], "e2m3", 0x40, 301, (0xC29DD800, 0x449D14C1)),
+    Measured(PRODUCTS[0], "e3m2", 0x40, 302, (0x52C9EC63, 0xC33B7700)),
+    Measured(PRODUCTS[0], "e2m1", 16, 303, (0xC1FE0000, 0xDC3B62A3)),
+    Measured(PRODUCTS[2], "e2m1", 16, 910, (0x3F094000,), (115, 140), False),
+    Measured(PRODUCTS[5], "e2m1", 16, 920, (0x46BA8000,), (115, 140), False),
+    Measured(PRODUCTS[7], "e2m1", 16, 921, (0x40580000,), (115, 140), False),
+    Measured(PRODUCTS[8], "e2m1", 16, 700, (0x4429730B, 0xC30545D3), (0, 0x77)),
+    Measured(PRODUCTS[10], "e2m1", 16, 922, (0xC6A88896,), (115, 140), False),
+]
+
+
+def row_of(numbers: list[int], name: str) -> torch.Tensor:
+    """The 32 bytes of a row: two numbers in a byte if there are 64, else one."""
+    if len(numbers) == 64:
+        numbers = [low | high << 4 for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
+    elif name == "e2m1":
+        numbers = [number << 2 for number in numbers]
+    return torch.tensor(numbers, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("it", MEASURED, ids=lambda it: f"{it.product.name}-{it.numbers}")
+def test_bits_are_those_that_a_b200_has_given(of_tensors, it):
+    for (x, y, c_word, *of_rows), expected in zip(it.cases(), it.words, strict=True):
+        a, b = (torch.zeros(rows, 32, dtype=torch.uint8) for rows in (128, N))
+        a[0], b[0] = row_of(x, it.numbers), row_of(y, it.numbers)
+        c = torch.zeros(128, N, dtype=torch.int32)
+        c[0, 0] = c_word - (c_word >> 31 << 32)
+        scales = [torch.zeros(rows, 4, dtype=torch.uint8) for rows in (128, N)]
+        if it.product.scaling:
+            firsts = SCALE_BYTES[it.product.scaling.vectors]
+            for to, row, first in zip(scales, of_rows, firsts, strict=True):
+                to[0, first : first + len(row)] = torch.tensor(row, dtype=torch.uint8)
+        d = tensor_product(of_tensors, it.product, (it.numbers,) * 2, 32, a, b, c, scales)
+        assert int(d[0, 0]) & 0xFFFFFFFF == expected
