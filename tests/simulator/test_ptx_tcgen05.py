@@ -150,7 +150,7 @@ KERNELS = [("f16", False), ("f16", True), ("tf32", False), ("f8f6f4", False), ("
 
 def product_kernel(kind: str, in_memory: bool) -> str:
     name = f"{kind}_{'memory' if in_memory else 'shared'}"
-    scale = ", 3" if kind == "tf32" else ""
+    scale = ", 3" if kind in ("tf32", "i8") else ""  # which ptxas leaves out with i8
     a, constraint = ("[%1]", "r") if in_memory else ("%1", "l")
     of_a = f"memory + {COLUMNS} + i * 8" if in_memory else "start + steps[2 * i]"
     return f"""

@@ -161,9 +161,10 @@ def _product(use: Use) -> str:
         at += 1
     fields["accumulates"] = f"bool({use[at]})"
     if len(use) > at + 1:
-        if use.groups["kind"] not in ("f16", "tf32"):
+        if use.groups["kind"] not in ("f16", "tf32", "i8"):
             raise NotPtx(f"scale-input-d of {use.instruction.mnemonic}")
-        fields["scale"] = f"uint8_t({use[at + 1]})"
+        if use.groups["kind"] != "i8":  # for which ptxas assembles the same without it
+            fields["scale"] = f"uint8_t({use[at + 1]})"
     return _operation("Product", fields)
 
 
