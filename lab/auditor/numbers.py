@@ -19,6 +19,7 @@ from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # limit on the elements of a call with drawn sizes
 LONG_ENOUGH = 0.1  # seconds of a call from which its growth can be told from noise
+SPAN = 2.0**12  # how far below a type's largest number sums and products do not overflow
 MOST_SECONDS = 20.0  # limit on all calls with sizes beyond a grid
 
 
@@ -215,7 +216,8 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
     """Raises Found where a NaN or an infinity is missing or unexpected.
 
     Returns it as a note where the float64 reference does not overflow: that does not tell what
-    arithmetic in the call's own type would do on the way.
+    arithmetic in the call's own type would do on the way; and where a NaN stands for a sum times
+    something too large: x * (w * s) - mean * (w * s) is NaN where (x - mean) * s * w is infinite.
     """
     try:
         got = subject.results(call)
@@ -239,10 +241,18 @@ def _same_kind(subject: Subject, call: Call) -> Found | None:
         if bool((wrong & y.isinf()).any()):  # infinities of both signs, or 0 times infinity
             wrong &= ~y.isinf() | _counts(subject, call, name, _is_nan)
         wrong |= infinite & ~nan.any(0) & (y != theirs[0])
-        overflowed = finite & y.isinf() & (theirs[0].abs() < torch.finfo(y.dtype).max / 16)
+        most = torch.finfo(y.dtype).max
+        overflowed = finite & y.isinf() & (theirs[0].abs() < most / 16)
+        lost = wrong & y.isnan() & (infinite | finite & (theirs[0].abs() > most / SPAN))
+        if bool(lost.any()):
+            lost &= _is_scaled_sum(subject, call, name)
         wider = theirs[0].itemsize > y.itemsize
         in_float64 = "the reference computes in float64, so it does not overflow on the way"
-        for places, why in ((wrong, ""), (overflowed, in_float64 if wider else "")):
+        for places, why in (
+            (wrong & ~lost, ""),
+            (overflowed, in_float64 if wider else ""),
+            (lost, "each term of a sum is multiplied, and infinities of both signs are added"),
+        ):
             if not places.any() or not (places := places & _counts(subject, call, name)).any():
                 continue
             at = int(places.flatten().int().argmax())
@@ -269,6 +279,36 @@ def _counts(
     ]
     nan = found[0].isnan()
     return torch.stack([(it != found[0]) & ~(nan & it.isnan()) for it in found[1:]]).any(0)
+
+
+def _is_scaled_sum(subject: Subject, call: Call, name: str) -> Tensor:
+    """Mask of the elements of a result whose sign is that of a sum: it changes where the values
+    beside the special ones are multiplied by positive numbers, which no product's sign does.
+
+    Whether the sum is multiplied or its terms is a choice if all is in range. So the op has to be
+    right with a smaller number in the place of a special value; else this raises Found.
+    """
+
+    def in_range(t: Tensor) -> Tensor:
+        flat, most = t.clone().view(-1), torch.finfo(t.dtype).max / SPAN
+        flat[:2] = computable(flat[:2]).clamp(-most, most).to(t.dtype)
+        return flat.view(t.shape)
+
+    subject.must_be_right(call.mapped(in_range, call.floats))
+    dice = torch.Generator().manual_seed(subject.seed)
+
+    def multiplied(t: Tensor) -> Tensor:
+        factors = torch.randn(t.shape, dtype=torch.float64, generator=dice).mul(2).exp()
+        factors.view(-1)[:2].masked_fill_(_special(t.view(-1)[:2]).cpu(), 1)
+        return (computable(t).double() * factors.to(t.device)).to(t.dtype)
+
+    signs = torch.stack(
+        [
+            computable(_reference(subject, call.mapped(multiplied, call.floats))[name]).sign()
+            for _ in range(16)
+        ]
+    )
+    return (signs == 1).any(0) & (signs == -1).any(0)
 
 
 def _special(t: Tensor) -> Tensor:

@@ -554,6 +554,35 @@ def test_a_scale_of_infinity_at_the_end_of_a_sum():
     assert not lab.audit(lambda x, s: x.nan_to_num().sum(1) * s, inputs, **options).ok
 
 
+def test_a_sum_whose_terms_are_multiplied_by_infinity():
+    """A norm may multiply the weight by the deviation first. It has to be right below infinity, and
+    a product's NaN stands for none."""
+    options = {"only": ["special values"], "isolated": False}
+    inputs = IMAGE, drawn(4), drawn(4)
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = x.unflatten(1, (2, -1)).flatten(2)
+        y = (y - y.mean(2, keepdim=True)) / (y.var(2, False, keepdim=True) + 1e-5).sqrt()
+        return (
+            y.unflatten(2, (-1, *x.shape[2:])).flatten(1, 2) * w[:, None, None] + b[:, None, None]
+        )
+
+    def group_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.group_norm(x, 2, w, b)
+
+    def large_lost(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return group_norm(x, w * (w < torch.finfo(w.dtype).max / 2**20), b)
+
+    report = lab.audit(group_norm, inputs, reference=norm, **options)
+    assert report.row("special values").verdict == NOTE, str(report)
+    assert "infinities of both signs" in report.row("special values").message
+    report = lab.audit(large_lost, inputs, reference=norm, **options)
+    assert report.row("special values").verdict == FAIL
+    product = partial(lab.audit, inputs=(X, X[0]), reference=torch.mul, **options)
+    assert product(torch.mul).row("special values").verdict == "ok"
+    assert product(lambda x, w: x * w * (w.abs() < 1e4)).row("special values").verdict == FAIL
+
+
 def test_infinities_among_weights():
     """A convolution may skip its zeros."""
     options = {"only": ["special values"], "isolated": False}
