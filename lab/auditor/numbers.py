@@ -18,7 +18,7 @@ from lab.auditor.judging import Judgement, alike, computable, largest_of, result
 from lab.auditor.subject import Found, NotRun, Refused, Subject, poisoned
 
 LARGEST = 1 << 18  # limit on the elements of a call with drawn sizes
-LONG_ENOUGH = 0.1  # seconds of a call from which its growth can be told from noise
+LONG_ENOUGH = 0.05  # seconds that a call takes more than one of half the size: more than noise
 SPAN = 2.0**12  # how far below a type's largest number sums and products do not overflow
 MOST_SECONDS = 20.0  # limit on all calls with sizes beyond a grid
 
@@ -138,7 +138,7 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
     """
     seconds: list[float] = []
     waited = 0.0
-    for doublings_left in range(6, 0, -1):
+    for doublings_left in range(12, 0, -1):
         count = cases.MANY_ROWS >> doublings_left
         if (call := _drawn(subject, small | {letter: count}, None, 1)) is None:
             return 0.0
@@ -151,7 +151,7 @@ def _would_take(subject: Subject, small: dict[str, int], letter: str) -> float:
             return 0.0
         seconds.append(time.process_time() - began)
         waited += time.perf_counter() - began_at
-        if len(seconds) > 2 and seconds[-1] > LONG_ENOUGH:
+        if len(seconds) > 2 and seconds[-1] - seconds[-2] > LONG_ENOUGH:
             break
     # Extrapolate differences: part of the time does not depend on the size.
     before, last = (after - first for first, after in itertools.pairwise(seconds[-3:]))

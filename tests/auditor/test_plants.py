@@ -280,6 +280,16 @@ def test_sizes_that_would_take_minutes_are_left_out_and_named(
     assert row.message == (told if is_left_out else "2 of them")
 
 
+def test_how_long_it_would_take_is_found_in_a_short_time(monkeypatch):
+    """A thousand rows took a minute, from which the hours of 65,537 were to be told."""
+    slow = Quadratic(30000.0, 0.0)
+    monkeypatch.setattr("lab.auditor.numbers.time", slow)
+    options = {"reference": _twice, "only": ["beyond a grid"], "isolated": False}
+    row = lab.audit(slow, torch.ones(3, 4), **options).row("beyond a grid")
+    assert row.message.startswith("1 of them; n3 = 65537 would take some ")
+    assert slow.now < 2
+
+
 def test_sizes_beyond_a_grid_have_seconds_together(monkeypatch):
     """Of a busy machine's clock, which shows more than the processor's."""
     options = {"reference": _twice, "only": ["beyond a grid"], "isolated": False}
