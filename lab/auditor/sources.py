@@ -25,15 +25,16 @@ _CHECKS = re.compile(
 )
 _DEFAULT = {"0", "NULL", "nullptr", "cudaStreamDefault", "cudaStreamLegacy", "cudaStreamPerThread"}
 _DEFAULT |= {"(cudaStream_t)0", "cudaStream_t(0)", "{}", "cudaStream_t{}", "cudaStream_t()"}
-# Runtime calls, and their number of arguments when the stream, the last one, is given.
-_ON_A_STREAM = {"cudaMemcpyAsync": 5, "cudaMemsetAsync": 4}
+# Runtime calls, and their number of arguments when the stream, the last one, is given; cudaMemset
+# takes none.
+_ON_A_STREAM = {"cudaMemcpyAsync": 5, "cudaMemsetAsync": 4, "cudaMemset": 4}
 _ON_A_STREAM |= {"cudaLaunchKernel": 6, "cudaLaunchCooperativeKernel": 6}
 _DEVICE = re.compile(
     r"\bcudaSetDevice\s*\(\s*\d+\s*\)|\bkCUDA\s*,\s*\d+|\bset_index\s*\(\s*\d+|cuda:\d"
     r"|\bCUDAGuard\s+\w*\s*[({]\s*\d+\s*[)}]|\bgetDefaultCUDAStream\s*\(|\bset_device\s*\(\s*\d+"
 )
 _WAITS = re.compile(
-    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy|cudaMemset)\s*\("
+    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy)\s*\("
 )
 _NARROW = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t|auto)\s+(?:const\s+)?\w+\s*=\s*"
@@ -43,16 +44,21 @@ _NARROW = re.compile(
     r"[\w\[\]]+(?:\.|->)numel\s*\(\s*\)"
 )
 _AUTO = re.compile(r"\bauto\s+(?:const\s+)?\w+\s*=\s*[\w\[\]]+(?:\.|->)numel")
+# A grid has at most 65,535 blocks in y and in z, so times blockDim alone they stay below 2^26.
+_BLOCKS = (
+    r"\bblockIdx\.(?:x\s*\*\s*(?:blockDim\.\w|\w+)"
+    r"|[yz]\s*\*\s*(?:(?!blockDim)\w+|blockDim\.\w\s*\*))"
+)
 _INDEX = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
-    r"[^;]*\bblockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)[^;]*\bthreadIdx\.\w|"
+    rf"[^;]*{_BLOCKS}[^;]*\bthreadIdx\.\w|"
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*=\s*"
-    r"[^;]*\bthreadIdx\.\w\s*\+\s*blockIdx\.\w\s*\*\s*(?:blockDim\.\w|\w+)"
+    rf"[^;]*\bthreadIdx\.\w\s*\+\s*{_BLOCKS}"
 )
 # The product is a 32-bit unsigned value, whatever type it is assigned to.
 _PRODUCT = re.compile(
-    r"=\s*(?:threadIdx\.\w\s*\+\s*)?(?:blockIdx\.\w\s*\*\s*blockDim\.\w"
-    r"|blockDim\.\w\s*\*\s*blockIdx\.\w)\s*[+;]"
+    r"=\s*(?:threadIdx\.\w\s*\+\s*)?(?:blockIdx\.x\s*\*\s*blockDim\.\w"
+    r"|blockDim\.\w\s*\*\s*blockIdx\.x)\s*[+;]"
 )
 _WIDE = re.compile(
     r"\b(?:int64_t|size_t|long long|long|uint64_t|ptrdiff_t)\s*\("

@@ -633,6 +633,35 @@ def test_an_unsigned_index_holds_twice_as_many(tmp_path, declared, told):
     assert told in accusations(torch.relu, X, **options)[0]
 
 
+@pytest.mark.parametrize(
+    ("index", "overflows"),
+    [
+        ("int i = threadIdx.x + blockIdx.y * blockDim.x", False),
+        ("int i = blockIdx.z * blockDim.z + threadIdx.z", False),
+        ("int64_t i = blockIdx.y * blockDim.y + threadIdx.y", False),
+        ("int i = threadIdx.x + blockIdx.x * blockDim.x", True),
+        ("int i = blockIdx.y * cols + threadIdx.x", True),
+        ("int i = blockIdx.y * blockDim.y * cols + threadIdx.x", True),
+        ("int64_t i = blockIdx.x * blockDim.x + threadIdx.x", True),
+    ],
+)
+def test_a_grid_has_few_blocks_in_y_and_z(tmp_path, index, overflows):
+    """65,535 of at most 1,024 threads."""
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ void k(int cols) {{ {index}; }}")
+    assert bool(accusations(torch.relu, X, only=["2^31 elements"], sources=[path])) is overflows
+
+
+def test_cuda_memset_has_no_stream_and_does_not_wait(tmp_path):
+    path = tmp_path / "mine.cu"
+    path.write_text("void zero(void* p, size_t n) { cudaMemset(p, 0, n); }")
+    options = {"only": ["stream", "no waiting"], "isolated": False, "sources": [path]}
+    report = lab.audit(torch.relu, X, reference=torch.relu, **options)
+    assert report.row("stream").verdict == FAIL, str(report)
+    assert "cudaMemset without a stream" in report.row("stream").message
+    assert report.row("no waiting").verdict == "ok"
+
+
 HEADER = """\
 template <class T>
 void launch_twice(const T* x, T* y, int64_t n, cudaStream_t stream, Counters counters = {}) {
