@@ -207,10 +207,11 @@ def _opening(code: str, closing: int, floor: int) -> int | None:
 _SCOPE = r"(?:(?:at|c10|torch|headeronly|stable)\s*::\s*)"
 _CONSTANT = re.compile(
     rf"(?P<scope>{_SCOPE}*)\b"
-    r"(?:k(?P<short>CUDA)|(?:DeviceType|DispatchKey|Backend)\s*::\s*\w*?(?P<long>CUDA))\b"
+    r"(?:k(?P<short>CUDA)"
+    r"|(?:Device(?:\s*::\s*)?Type|DispatchKey|Backend)\s*::\s*\w*?(?P<long>CUDA))\b"
 )
 _CPU_CASE = re.compile(
-    rf"\bcase\s+{_SCOPE}*(?:k(?P<short>CPU)|DeviceType\s*::\s*(?P<long>CPU))\s*:"
+    rf"\bcase\s+{_SCOPE}*(?:k(?P<short>CPU)|Device(?:\s*::\s*)?Type\s*::\s*(?P<long>CPU))\s*:"
 )
 _IN_SCOPE = re.compile(
     r"\busing\s+namespace\s+(?:at|c10|torch)\b|\bnamespace\s+(?:at|c10|torch)\b"
@@ -219,7 +220,7 @@ _IN_SCOPE = re.compile(
 
 
 def _constants(code: str) -> Iterator[Edit]:
-    """torch::kCUDA, at::DeviceType::CUDA, c10::DispatchKey::CUDA."""
+    """torch::kCUDA, at::DeviceType::CUDA, at::Device::Type::CUDA, c10::DispatchKey::CUDA."""
     in_scope = _IN_SCOPE.search(code) is not None
     for match in _CONSTANT.finditer(code):
         if not match["scope"] and not in_scope:

@@ -36,6 +36,7 @@ def rewritten(text: str) -> str:
         ('f("x.is_cuda()"); // x.is_cuda()', 'f("x.is_cuda()"); // x.is_cuda()'),
         ("x.to(torch::kCUDA)", "x.to(torch::kCPU)"),
         ("d == c10::DeviceType::CUDA", "d == c10::DeviceType::CPU"),
+        ("d == at::Device::Type::CUDA", "d == at::Device::Type::CPU"),
         ("c10::DispatchKey::AutogradCUDA", "c10::DispatchKey::AutogradCPU"),
         ("enum { kCPU, kCUDA };", "enum { kCPU, kCUDA };"),
         ("using namespace at; f(kCUDA);", "using namespace at; f(kCPU);"),
