@@ -153,13 +153,7 @@ class Load:
         )
         if not any(ARCHITECTURE in text for text in texts):
             return plain
-        leading: dict[str, set[str]] = {}  # for each word, the macros whose replacement contains it
-        for text in texts:
-            if "define" in text:
-                for directive in DIRECTIVE.finditer(text):
-                    if definition := _DEFINE.match(directive[0]):
-                        for word in _WORD.findall(definition[3]):
-                            leading.setdefault(word, set()).add(definition[1])
+        leading = _leading(texts)
         codes = [(text, blank(text)) for text in texts if "#" in text]
         architecture, found = that_lead_to({ARCHITECTURE}, leading), -1
         while found != len(architecture):  # a choice may depend on another
@@ -170,6 +164,11 @@ class Load:
         choices = [choice._replace(reach=that_lead_to(choice.names, leading)) for choice in choices]
         device = that_lead_to(cls.device, leading)
         return replace(plain, device=device, architecture=architecture, choices=tuple(choices))
+
+    @classmethod
+    def marks_of_device(cls, texts: Iterable[str]) -> frozenset[str]:
+        """As `device`, also where no file mentions `__CUDA_ARCH__`."""
+        return that_lead_to(cls.device, _leading(texts))
 
     def choices_for(self, words: Iterable[str]) -> list[Choice]:
         """The choices that decide what these words stand for; dependencies come first."""
@@ -205,6 +204,18 @@ class Load:
                 defined.setdefault(name, []).append(index)
         words = [frozenset(_WORD.findall(choice.text)) - choice.names for choice in self.choices]
         return [sorted({i for word in mine for i in defined.get(word, ())}) for mine in words]
+
+
+def _leading(texts: Iterable[str]) -> dict[str, set[str]]:
+    """For each word, the macros whose replacement contains it."""
+    found: dict[str, set[str]] = {}
+    for text in texts:
+        if "define" in text:
+            for directive in DIRECTIVE.finditer(text):
+                if definition := _DEFINE.match(directive[0]):
+                    for word in _WORD.findall(definition[3]):
+                        found.setdefault(word, set()).add(definition[1])
+    return found
 
 
 class DeviceCode:

@@ -180,7 +180,7 @@ def compile_library(
                 output = _run_build(work, watch, lifeline, may_lack)
                 break
             except _Failed as failed:
-                if recipe.target != "cpu" or not mirror.add_typenames(code, str(failed)):
+                if recipe.target != "cpu" or not mirror.add_keywords(code, str(failed)):
                     raise
     except _Failed as failed:
         publish(log, str(failed))
@@ -328,8 +328,9 @@ class _Mirror:
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
         # The same for a part as for the whole build.
         load = Load.of(texts.values(), several=code.several, target=code.simulated)
+        device = Load.marks_of_device(texts.values()) if self._meant else frozenset()
         for path, places in self._meant.items():
-            texts[path] = dependent_names.with_typenames(texts[path], places)
+            texts[path] = dependent_names.with_keywords(texts[path], places, device)
         if code.recipe.part:
             texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
         for path, written in for_the_cpu(code, texts, load, label).items():
@@ -337,9 +338,9 @@ class _Mirror:
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
-    def add_typenames(self, code: Code, output: str) -> bool:
-        """Rewrite the inputs again with each `typename` that a compiler asked for and nvcc does not
-        need; False if there is none."""
+    def add_keywords(self, code: Code, output: str) -> bool:
+        """Rewrite the inputs again with each `typename` and `template` that a compiler asked for
+        and nvcc does not need; False if there is none."""
         meant = dependent_names.meant(output)
         if not meant:
             return False

@@ -242,3 +242,65 @@ def test_types_of_template_parameters_need_it_in_host_code(tmp_path):
     )
     with pytest.raises(RuntimeError, match=r"host\.cu:1.*G::type.*yields a type"):
         jitload.load(tmp_path / "host.cu", name="test_host_typenames", target="cpu")
+
+
+PARTS = """
+#pragma once
+#define OF_DEVICE __device__ __forceinline__
+template <int n>
+struct Part {
+    int least;
+    template <int k> static OF_DEVICE int index(int i) { return n * i + k; }
+    template <int k, int l> __device__ int sum(int i) const { return least + k + l + i; }
+    template <int k> static constexpr int size = n * k;
+};
+template <int k> OF_DEVICE int twice(int i) { return 2 * (i + k); }
+template <class P, int k>
+OF_DEVICE int indices(const P& part, const P* other, int i) {
+    const auto first = P::index<k>(i + 1) + P::index<(k > 2)>(P::index<k + 1>(i)) + twice<k>(i);
+    if (part.least < 7 && other->least > (i)) return -1;
+    return first + part.sum<k, 2>(i) + other -> sum < 1, k > (part.least)
+        + P::template index<2>(i) + P::index
+        <k>(i);
+}
+"""
+OF_PARTS = """
+#include "parts.cuh"
+template <class P>
+__global__ void measure(int* y) {
+    const P part{5}, other{1};
+    y[0] = indices<P, 3>(part, &other, 2);
+    y[1] = P::size<4> + 2;
+}
+extern "C" void run(int* y) { measure<Part<10>><<<1, 1>>>(y); }
+"""
+
+
+def test_templates_of_template_parameters_need_no_keyword_in_device_code(tmp_path):
+    """nvcc takes what can be parsed as two comparisons."""
+    (tmp_path / "parts.cuh").write_text(PARTS)
+    (tmp_path / "measure.cu").write_text(OF_PARTS)
+    y = torch.zeros(2, dtype=torch.int32)
+    jitload.load(tmp_path / "measure.cu", name="test_templates", target=TARGETS[-1]).run(y)
+    first = 33 + (10 * 24 + 1) + 2 * 5
+    assert y.tolist() == [first + (5 + 3 + 2 + 2) + (1 + 1 + 3 + 5) + 22 + 23, 42]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "template <class G> int size() { return G::size<2>(3); }",  # of the host
+        "template <class G> __device__ int size() { return G::size<int>(3); }",
+    ],
+)
+def test_other_templates_of_template_parameters_need_the_keyword(tmp_path, code):
+    """As for nvcc."""
+    (tmp_path / "needs.cu").write_text(
+        f"{code}\n"
+        "struct Type {\n"
+        "    template <int n> static __host__ __device__ int size(int i) { return i; }\n};\n"
+        "__global__ void k(int* x) { x[0] = size<Type>(); }\n"
+        'extern "C" int run(int* x) { k<<<1, 1>>>(x); return size<Type>(); }\n'
+    )
+    with pytest.raises(RuntimeError, match=r"needs\.cu:1"):
+        jitload.load(tmp_path / "needs.cu", name="test_needs_template", target="cpu")
