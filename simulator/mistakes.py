@@ -66,11 +66,13 @@ def _number(code: str, text: str, depth: int = 0) -> int | None:
         for factor in map(str.strip, term.split("*")):
             if re.fullmatch(r"\d{1,7}", factor):
                 value: int | None = int(factor)
+            elif not re.fullmatch(r"[A-Za-z_]\w*", factor):
+                return None
             else:
                 pattern = (
                     rf"(?:\bdefine\s+{factor}\s+|\b{factor}\s*=(?!=)\s*)([\w\s+*-]+?)\s*(?:;|\n)"
                 )
-                defined = re.findall(pattern, code) if re.fullmatch(r"[A-Za-z_]\w*", factor) else []
+                defined = re.findall(pattern, code)
                 several = len(re.findall(rf"\b{factor}\s*=|\bdefine\s+{factor}\b", code)) != 1
                 is_known = len(defined) == 1 and not several and depth < 4
                 value = _number(code, defined[0], depth + 1) if is_known else None

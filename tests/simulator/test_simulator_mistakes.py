@@ -60,6 +60,7 @@ MISTAKES = {
 }
 
 INNOCENT = {
+    "an extent in parentheses": "__global__ void k(int* y) { __shared__ int a[2 * (4 + 1)]; }\n",
     "arrays that fit, or whose sizes are not known": "#define N 64\nconstexpr int M = N;\n"
     "template <int K> __global__ void k() {\n    extern __shared__ float all[100000];\n"
     "    __shared__ double a[N * N];\n    __shared__ float b[12288], c[K * 100000], d[M];\n"
