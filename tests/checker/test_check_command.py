@@ -64,8 +64,17 @@ CRASHES = """
 """
 
 
-def crash(how: str) -> subprocess.CompletedProcess:
-    path = write("crashes.cu", CRASHES)
+@pytest.fixture
+def programs(in_scratch, made_once) -> Path:
+    """The folder of the programs that several tests run, which so build each once."""
+    texts = {"crashes": CRASHES, "local": PAST_A_LOCAL_ARRAY, "host": HOST, "memory": HOST_MEMORY}
+    return made_once(
+        "checked programs",
+        lambda folder: [write(folder / f"{name}.cu", text) for name, text in texts.items()],
+    )
+
+
+def crash(path: Path, how: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "kernel_playground", "check", path, "--", how]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -78,25 +87,26 @@ def crash(how: str) -> subprocess.CompletedProcess:
         ("an exception", "an exception that nobody catches"),
     ],
 )
-def test_a_crash_of_the_host_is_told_beside_the_findings(in_scratch, how, why):
-    done = crash(how)
+def test_a_crash_of_the_host_is_told_beside_the_findings(programs, how, why):
+    path = programs / "crashes.cu"
+    done = crash(path, how)
     assert done.returncode == FOUND, done.stdout + done.stderr
     assert "crashes.cu: 2 findings in 1 launch" in done.stdout
     assert "out of bounds:" in done.stdout
-    path = Path("crashes.cu").resolve()
     line = path.read_text().splitlines().index("        *nowhere() = 3;") + 1
     why = why.replace("PATH:LINE", f"{path}:{line}")
     assert f"host crash\n  the host's code: {why}: the program ended here" in done.stdout
 
 
-def test_a_program_that_damages_the_hosts_memory_does_not_end_in_silence(in_scratch):
-    done = crash("past malloc's")
+def test_a_program_that_damages_the_hosts_memory_does_not_end_in_silence(programs):
+    done = crash(programs / "crashes.cu", "past malloc's")
     assert done.returncode, done.stdout
     if "host crash" not in done.stdout and "timeout" not in done.stdout:
         assert "the program was ended by SIG" in done.stderr
 
 
 PAST_A_LOCAL_ARRAY = """
+    #include <cstdlib>
     __global__ void past(const float* a, float* out, int k) {
         float r[4] = {};
         for (int i = 0; i <= k; i++)
@@ -109,10 +119,10 @@ PAST_A_LOCAL_ARRAY = """
             (&r[0][0])[i] = i;
         out[threadIdx.x] = r[3][1];
     }
-    int main() {
+    int main(int, char** argv) {
         float *a, *out;
         cudaMalloc(&a, 512), cudaMemset(a, 0, 512), cudaMalloc(&out, 128);
-        past<<<1, 32>>>(a, out, LAST);
+        past<<<1, 32>>>(a, out, atoi(argv[1]));
         rows<<<1, 32>>>(out, 8);
         cudaDeviceSynchronize();
     }
@@ -120,13 +130,12 @@ PAST_A_LOCAL_ARRAY = """
 
 
 @pytest.mark.parametrize("last", [3, 4, 6, 40, 120])
-def test_an_access_past_a_local_array_is_found_and_not_let_happen(in_scratch, last):
-    write(f"local_{last}.cu", PAST_A_LOCAL_ARRAY.replace("LAST", str(last)))
-    (report,) = reports([f"local_{last}.cu"], {})
+def test_an_access_past_a_local_array_is_found_and_not_let_happen(programs, last):
+    (report,) = reports([str(programs / "local.cu"), "--", str(last)], {})
     found = report.findings
     assert list(found["kind"]) == ["out of bounds"] * (last > 3)
     if last > 3:
-        assert found["line"].item() == 4
+        assert found["line"].item() == 5
         assert "index 4 of r, which has 4 elements" in str(report)
 
 
@@ -219,11 +228,10 @@ HOST = """
 """
 
 
-def host_findings(how: str, program: str = HOST, **options: object) -> set[str]:
+def host_findings(path: Path, how: str, **options: object) -> set[str]:
     """What is found in a program, each at the line that says so."""
-    path = write("host.cu", program)
     report = check_program([path], arguments=[how], traffic=False, **options)
-    lines = Path(path).read_text().splitlines()
+    lines = path.read_text().splitlines()
     titles = {
         ("" if row["severity"] == "error" else "note: ") + row["kind"]: row["line"]
         for row in report.findings.to_dict("records")
@@ -247,12 +255,12 @@ def host_findings(how: str, program: str = HOST, **options: object) -> set[str]:
         ("right", set()),
     ],
 )
-def test_what_the_host_does_wrong_is_found(in_scratch, how, kinds):
-    assert host_findings(how) == kinds
+def test_what_the_host_does_wrong_is_found(programs, how, kinds):
+    assert host_findings(programs / "host.cu", how) == kinds
 
 
-def test_a_program_that_does_not_end_is_told_of(in_scratch):
-    assert host_findings("a slow host", seconds=0.2) == {"note: timeout"}
+def test_a_program_that_does_not_end_is_told_of(programs):
+    assert host_findings(programs / "host.cu", "a slow host", seconds=0.2) == {"note: timeout"}
 
 
 HOST_MEMORY = """
@@ -310,5 +318,5 @@ HOST_MEMORY = """
         ("right", set()),
     ],
 )
-def test_the_hosts_own_memory_is_kept_within_its_bounds(in_scratch, how, kinds):
-    assert host_findings(how, HOST_MEMORY) == kinds
+def test_the_hosts_own_memory_is_kept_within_its_bounds(programs, how, kinds):
+    assert host_findings(programs / "memory.cu", how) == kinds

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from checked import FOLDER, checked, kernels, kinds
+from checked import FOLDER, checked, kernels, kinds, written
 from op_cases import BEST, CASES, Calls, Case, module_of, mostly_slow, outcome
 
-import jitload
 import lab
 from jitloader import building
 
@@ -193,9 +192,7 @@ __global__ void shifted(const float* x, float* y, int) {  // a barrier would do
 
 @pytest.fixture(scope="module")
 def updates(tmp_path_factory):
-    path = tmp_path_factory.mktemp("updates") / "updates.cu"
-    path.write_text(UPDATES)
-    return jitload.load(path, target="cpu")
+    return written(tmp_path_factory.mktemp("updates") / "updates.cu", UPDATES)
 
 
 @pytest.mark.parametrize(

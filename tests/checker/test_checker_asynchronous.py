@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from checked import FOLDER, checked, kernels
+from checked import FOLDER, checked, kernels, written
 
-import jitload
 import lab
 
 
@@ -47,9 +46,7 @@ EXPORT(never_awaited, never_awaited_kernel<<<1, threads>>>(y))
 
 
 def test_a_load_of_tensor_memory_that_nobody_waits_for(tmp_path):
-    path = tmp_path / "never_awaited.cu"
-    path.write_text(NEVER_AWAITED)
-    library = jitload.load(path, target="cpu", include=[str(FOLDER)])
+    library = written(tmp_path / "never_awaited.cu", NEVER_AWAITED, include=[str(FOLDER)])
     findings = checked(library.never_awaited).findings
     (found,) = findings[["kind", "line", "other_line", "message"]].itertuples(index=False)
     lines = NEVER_AWAITED.split("\n")
@@ -76,9 +73,7 @@ extern "C" void encode(const float* x, int rows, int cols, int stride, int swizz
 
 @pytest.fixture(scope="module")
 def encode(tmp_path_factory):
-    path = tmp_path_factory.mktemp("refused") / "refused.cu"
-    path.write_text(REFUSED)
-    return jitload.load(path, target="cpu").encode
+    return written(tmp_path_factory.mktemp("refused") / "refused.cu", REFUSED).encode
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from checked import written
+from simulated import line_of
 
-import jitload
 import lab
 from lab.checker.elements import Layout
 from lab.gpus import gpu
@@ -39,6 +39,11 @@ __global__ void strides(const float* x, const double* z, float* y) {
     y[t + 32] = x[t * t % 61];
     atomicAdd(&count, int(threadIdx.x));
 }
+__global__ void unequal(const float* x, const float* y, float* z, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    z[i] = x[2 * i % n];  // by two
+    z[i] += y[i % 32 * (n / 32) + i / 32];  // scattered
+}
 extern "C" {
 void run_races(float* y) { races<<<1, 128>>>(y); }
 void run_gaps(float* y) { leaves_gaps<<<1, 64>>>(reinterpret_cast<Pair*>(y)); }
@@ -49,9 +54,7 @@ void run_strides(const float* x, const double* z, float* y) { strides<<<1, 32>>>
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "page.cu"
-    path.write_text(SOURCE)
-    return jitload.load(path, target="cpu")
+    return written(tmp_path_factory.mktemp("page") / "page.cu", SOURCE)
 
 
 @pytest.fixture(scope="module")
@@ -117,23 +120,14 @@ def test_advice(kernel):
         assert it in text_of(report._repr_html_())
 
 
-UNEQUAL = """
-__global__ void strides(const float* x, const float* y, float* z, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    z[i] = x[2 * i % n];
-    z[i] += y[i % 32 * (n / 32) + i / 32];
-}
-"""
-
-
-def test_advice_begins_with_what_costs_the_most_time(in_scratch):
-    Path("unequal.cu").write_text(UNEQUAL)
-    strides, n = jitload.load("unequal.cu", target="cpu").strides, 1 << 18
+def test_advice_begins_with_what_costs_the_most_time(kernel):
+    n = 1 << 18
     x, y, z = torch.rand(n), torch.rand(n), torch.empty(n)
-    lines = str(lab.check(strides[n // 256, 256], x, y, z, n)).splitlines()
+    lines = str(lab.check(kernel.unequal[n // 256, 256], x, y, z, n)).splitlines()
     (first, second) = [line for line in lines if " would do" in line]
-    assert first.startswith("unequal.cu:5: read of y")
-    assert second.startswith("unequal.cu:4: read of x")
+    by_two, scattered = (line_of(kernel.recipe.sources[0], it) for it in ("by two", "scattered"))
+    assert first.startswith(f"{scattered}: read of y")
+    assert second.startswith(f"{by_two}: read of x")
     us = [float(re.search(r"\(up to ([\d.]+) µs on H200\)$", it)[1]) for it in (first, second)]
     assert us[0] == pytest.approx(1e-3 * 28 * n / gpu.load("H200").l2_gb_per_s, rel=0.05)
     assert us[0] > 5 * us[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checked import FOLDER, recipe
+from checked import FOLDER, recipe, written
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from jit_cases import output_of
@@ -29,7 +29,7 @@ def race() -> lab.Report:
     return lab.check(kernel("races").missing_barrier, torch.rand(1000), torch.empty(1000), 1000)
 
 
-def line_of(file: str, code: str) -> int:
+def line_of(file: str | Path, code: str) -> int:
     lines = (FOLDER / file).read_text().splitlines()
     (number,) = (n for n, line in enumerate(lines, 1) if code in line)
     return number
@@ -205,61 +205,82 @@ def test_a_backward_pass_knows_what_forward_kept():
         assert "column_sums<float>" in set(report.launches["kernel"])
 
 
-def test_a_kernel_has_its_name_where_it_is_launched_through_a_pointer(tmp_path):
+SMALL = """
+#include <stdlib.h>
+#define KERNEL(threads) __launch_bounds__(threads)
+namespace {
+template <class T, int n>
+__global__ void other(T* y) __launch_bounds__((n + 31) / 32 * 32, 1) {
+    y[threadIdx.x] = 0;
+}
+template <class T, int n>
+__global__ void KERNEL((n + 31) / 32 * 32) fill(T* y) {
+    __shared__ T tile[n];
+    tile[threadIdx.x] = 1;
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+__global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }  // unknown
+__device__ unsigned ticket;
+__global__ void sum_of_sums(const float* x, float* scratch, float* y) {
+    scratch[blockIdx.x] = x[blockIdx.x];
+    __threadfence();
+    if (atomicInc(&ticket, gridDim.x - 1) != gridDim.x - 1) return;
+    float sum = 0;
+    for (int i = 0; i < gridDim.x; i++) sum += scratch[i];
+    *y = sum;
+}
+// The middle of its memory, since the system can put y near an end.
+float* middle() { return (float*)calloc(1 << 26, 1) + (1 << 23); }
+}
+extern "C" {
+void by_pointer(float* y, int chosen) {
+    void (*kernels[])(float*) = {other<float, 8>, fill<float, 8>};
+    auto kernel = kernels[chosen];
+    kernel<<<1, 8>>>(y);
+    kernels[chosen]<<<1, 9>>>(y);
+    fill<float, 8><<<1, 8>>>(y);
+}
+void of_nobody(float* y) { copy<<<1, 8>>>(middle(), y); }
+void too_many(float* y) { copy<<<1, 2048>>>(y, y); }  // refused
+void sum(const float* x, float* y, int n) {
+    float* scratch;
+    cudaMalloc(&scratch, n * sizeof(float));
+    sum_of_sums<<<n, 1>>>(x, scratch, y);
+    cudaFree(scratch);
+}
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("small") / "small.cu", SMALL)
+
+
+def test_a_kernel_has_its_name_where_it_is_launched_through_a_pointer(small):
     """One of several instances, whatever stands beside its name; and accesses past the end of its
     array are found as ever.
     """
-    source = tmp_path / "pointer.cu"
-    source.write_text(
-        "#define KERNEL(threads) __launch_bounds__(threads)\n"
-        "namespace {\n"
-        "template <class T, int n>\n"
-        "__global__ void other(T* y) __launch_bounds__((n + 31) / 32 * 32, 1) {\n"
-        "    y[threadIdx.x] = 0;\n"
-        "}\n"
-        "template <class T, int n>\n"
-        "__global__ void KERNEL((n + 31) / 32 * 32) fill(T* y) {\n"
-        "    __shared__ T tile[n];\n"
-        "    tile[threadIdx.x] = 1;\n"
-        "    y[threadIdx.x] = tile[threadIdx.x];\n"
-        "}\n"
-        "}\n"
-        'extern "C" void run(float* y, int chosen) {\n'
-        "    void (*kernels[])(float*) = {other<float, 8>, fill<float, 8>};\n"
-        "    auto kernel = kernels[chosen];\n"
-        "    kernel<<<1, 8>>>(y);\n"
-        "    kernels[chosen]<<<1, 9>>>(y);\n"
-        "    fill<float, 8><<<1, 8>>>(y);\n"
-        "}\n"
-    )
-    run = jitload.load(source, target="cpu").run
     for chosen, name in enumerate(("other<float, 8>", "fill<float, 8>")):
-        report = lab.check(run, torch.empty(9), chosen)
+        report = lab.check(small.by_pointer, torch.empty(9), chosen)
         assert list(report.launches["kernel"]) == [name, name, "fill<float, 8>"]
         assert {*report.findings["kernel"]} == ({name} if chosen else set()), str(report)
 
 
-def test_memory_that_nobody_knows_of_is_said_to_be_that(tmp_path):
-    source = tmp_path / "unknown.cu"
-    source.write_text(  # the middle of its memory, since the system can put y near an end
-        "#include <stdlib.h>\n"
-        "__global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }\n"
-        "float* middle() { return (float*)calloc(1 << 26, 1) + (1 << 23); }\n"
-        'extern "C" void run(float* y) { k<<<1, 8>>>(middle(), y); }\n'
-    )
-    report = lab.check(jitload.load(source, target="cpu").run, torch.empty(8))
+def test_memory_that_nobody_knows_of_is_said_to_be_that(small):
+    report = lab.check(small.of_nobody, torch.empty(8))
     (row,) = report.findings.to_dict("records")
-    assert (row["kind"], row["line"], row["count"]) == ("out of bounds", 2, 8)
+    line = line_of(small.recipe.sources[0], "// unknown")
+    assert (row["kind"], row["line"], row["count"]) == ("out of bounds", line, 8)
     assert "of no tensor" in row["message"]
     assert "pass it as an argument" in str(report)
 
 
-def test_a_refused_launch_is_a_finding(tmp_path):
-    source = tmp_path / "refused.cu"
-    source.write_text('__global__ void k() {}\nextern "C" void run() { k<<<1, 2048>>>(); }\n')
-    report = lab.check(jitload.load(source, target="cpu").run)
+def test_a_refused_launch_is_a_finding(small):
+    report = lab.check(small.too_many, torch.empty(8))
     (row,) = report.findings.to_dict("records")
-    assert (row["kind"], row["line"]) == ("refused launch", 2)
+    line = line_of(small.recipe.sources[0], "// refused")
+    assert (row["kind"], row["line"]) == ("refused launch", line)
     assert "2048" in row["message"]
 
 
@@ -326,30 +347,9 @@ def test_a_large_launch_is_sampled_and_says_so():
     assert reads["requests"].item() == 4 * launch["recorded"]
 
 
-SCRATCH = """
-__device__ unsigned ticket;
-__global__ void sum_of_sums(const float* x, float* scratch, float* y) {
-    scratch[blockIdx.x] = x[blockIdx.x];
-    __threadfence();
-    if (atomicInc(&ticket, gridDim.x - 1) != gridDim.x - 1) return;
-    float sum = 0;
-    for (int i = 0; i < gridDim.x; i++) sum += scratch[i];
-    *y = sum;
-}
-extern "C" void run(const float* x, float* y, int n) {
-    float* scratch;
-    cudaMalloc(&scratch, n * sizeof(float));
-    sum_of_sums<<<n, 1>>>(x, scratch, y);
-    cudaFree(scratch);
-}
-"""
-
-
-def test_what_blocks_wrote_that_are_not_sampled_is_written(tmp_path):
-    (tmp_path / "scratch.cu").write_text(SCRATCH)
-    run = jitload.load(tmp_path / "scratch.cu", target="cpu").run
+def test_what_blocks_wrote_that_are_not_sampled_is_written(small):
     for threads in (100, 5):
-        report = lab.check(run, torch.rand(100), torch.empty(1), 100, sample_threads=threads)
+        report = lab.check(small.sum, torch.rand(100), torch.empty(1), 100, sample_threads=threads)
         assert report.sampled == (threads == 5)
         assert report.findings.empty, str(report)
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from checked import written
 
-import jitload
 import lab
 
 SOURCE = """
@@ -38,9 +38,7 @@ SAMPLED = {"sample_threads": 1 << 13}
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sampling") / "sampling.cu"
-    path.write_text(SOURCE)
-    return jitload.load(path, target="cpu")
+    return written(tmp_path_factory.mktemp("sampling") / "sampling.cu", SOURCE)
 
 
 @pytest.mark.parametrize("order", [0, 3])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checked import written
 
 import jitload
 import lab
@@ -61,26 +62,23 @@ def test_an_addition_of_floats_costs_the_same_however_it_is_spelled(tmp_path):
         "by_ptx": 'asm volatile("red.shared.add.f32 [%0], %1;" :: "r"((unsigned)'
         '__cvta_generic_to_shared(&sum)), "f"(x[t]) : "memory")',
     }
-    source = tmp_path / "additions.cu"
-    source.write_text("#include <cuda/atomic>\n")
-    with source.open("a") as file:
-        for name, addition in additions.items():
-            file.write(f"""
-                __global__ void k_{name}(const float* x, float* y) {{
-                    __shared__ float sum;
-                    const int t = threadIdx.x;
-                    if (t == 0) sum = 0;
-                    __syncthreads();
-                    {addition};
-                    __syncthreads();
-                    y[t] = sum;
-                }}
-                extern "C" void {name}(const float* x, float* y) {{ k_{name}<<<1, 32>>>(x, y); }}
-            """)
-    kernel = jitload.load(source, target="cpu")
+    text = "#include <cuda/atomic>\n" + "".join(
+        f"""
+        __global__ void {name}(const float* x, float* y) {{
+            __shared__ float sum;
+            const int t = threadIdx.x;
+            if (t == 0) sum = 0;
+            __syncthreads();
+            {addition};
+            __syncthreads();
+            y[t] = sum;
+        }}"""
+        for name, addition in additions.items()
+    )
+    kernel = written(tmp_path / "additions.cu", text)
     costs = set()
     for name in additions:
-        report = lab.check(getattr(kernel, name), torch.rand(32), torch.empty(32))
+        report = lab.check(getattr(kernel, name)[1, 32], torch.rand(32), torch.empty(32))
         it = row(report, memory="shared", access="atomic")
         costs.add((it.requests, it.passes, it.bank_conflicts, it.contention))
     assert len(costs) == 1, costs
@@ -116,15 +114,11 @@ __global__ void k(const float* x, const float* weight, float* y, int times) {
     for (int k = 0; k < times; k++) sum += *(volatile const float*)&x[i];
     y[i] = sum * weight[threadIdx.x];
 }
-extern "C" void run(const float* x, const float* weight, float* y, int times) {
-    k<<<4, 64>>>(x, weight, y, times);
-}
 """
 
 
 def test_what_blocks_share_counts_once_and_what_a_block_reads_again_counts_again(tmp_path):
-    (tmp_path / "reuse.cu").write_text(REUSE)
-    run = jitload.load(tmp_path / "reuse.cu", target="cpu").run
+    run = written(tmp_path / "reuse.cu", REUSE).k[4, 64]
     memory = torch.zeros(1024)  # in which the arguments do not lie in their order
     x, weight, y = memory[768:], memory[:64], memory[256:512]
     report = lab.check(run, x, weight, y, 3)

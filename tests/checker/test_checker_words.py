@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from checked import written
 from jit_cases import write
 
 import jitload
@@ -75,9 +76,7 @@ SOURCE = r"""
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory) -> jitload.Kernel:
-    path = tmp_path_factory.mktemp("words") / "words.cu"
-    path.write_text(SOURCE)
-    return jitload.load(path, target="cpu")
+    return written(tmp_path_factory.mktemp("words") / "words.cu", SOURCE)
 
 
 def said(launcher, *args, block=32) -> lab.Report:

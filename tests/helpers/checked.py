@@ -25,6 +25,12 @@ def kernels(file: str) -> jitload.Kernel:
     return handle_for(replace(recipe(file), check=True))
 
 
+def written(path: Path, text: str, **options: list[str]) -> jitload.Kernel:
+    """A source of this text, with no build but the instrumented one. options: of `load`."""
+    path.write_text(text)
+    return handle_for(replace(recipe_of([path], target="cpu", **options), check=True))
+
+
 def checked(function, n: int = 1000, **options) -> lab.Report:
     x = torch.linspace(-1, 1, n)
     return lab.check(function, x, torch.empty(n), n, **options)

@@ -1191,6 +1191,7 @@ def fp8(x: float, kind: str) -> int:
     return sign | nearest
 
 
+@functools.cache
 def fp8_values(kind: str) -> list[float]:
     """Of the codes from 0 to the greatest that is finite."""
     fraction, bias = (3, 7) if kind == "e4m3x2" else (2, 15)

@@ -88,13 +88,17 @@ def target(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
-def library(target, tmp_path_factory):
-    path = tmp_path_factory.mktemp("window") / "window.cu"
-    path.write_text(SOURCE)
+def built(tmp_path_factory, name: str, text: str, target: str):
+    path = tmp_path_factory.mktemp("window") / f"{name}.cu"
+    path.write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
         return jitload.load(str(path), target=target)
+
+
+@pytest.fixture(scope="module")
+def library(target, tmp_path_factory):
+    return built(tmp_path_factory, "window", SOURCE, target)
 
 
 def results(target: str, blocks: int = 1) -> torch.Tensor:
@@ -147,15 +151,16 @@ extern "C" void both(int bytes, int offset, int low, int* y) {{
 """
 
 
+@pytest.fixture(scope="module")
+def both(target, tmp_path_factory):
+    return built(tmp_path_factory, "both", SMALL, target).both
+
+
 @pytest.mark.parametrize("low", [False, True])
-def test_static_arrays_beside_dynamic_ones(tmp_path, target, low, monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
-    path = tmp_path / "both.cu"
-    path.write_text(SMALL)
-    library = jitload.load(str(path), target=target)
+def test_static_arrays_beside_dynamic_ones(both, target, low):
     for offset in (0, 20 << 10, (40 << 10) - 512):
         y = results(target, 2)
-        library.both(180 << 10, offset, low, y)
+        both(180 << 10, offset, low, y)
         assert torch.equal(y[0].cpu(), rows(5))
         assert torch.equal(y[1].cpu(), rows(6))
 
@@ -170,17 +175,19 @@ extern "C" void alone(int offset, int low, int* y) {{ kernel<<<1, 128>>>(offset,
 """
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return built(tmp_path_factory, "alone", ALONE, "cpu").alone
+
+
 @pytest.mark.parametrize("low", [False, True])
-def test_static_arrays_under_the_checker(tmp_path, low, monkeypatch):
+def test_static_arrays_under_the_checker(alone, low, monkeypatch):
     """Without dynamic shared memory, so that no address of that has the same low bits."""
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "10.0a")
-    path = tmp_path / "alone.cu"
-    path.write_text(ALONE)
-    library = jitload.load(str(path), target="cpu")
     copied = []
 
     def call(y: torch.Tensor, offset: int) -> None:
-        library.alone(offset, low, y)
+        alone(offset, low, y)
         copied.append(y.clone())
 
     for offset in (0, 16 << 10, BYTES - 512):

@@ -73,8 +73,7 @@ extern "C" void scales(const float* x, unsigned char* up, unsigned char* cut, fl
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("small_floats") / "small_floats.cu"
-    text = "#include <cuda_fp4.h>\n" + "\n".join(map(kernels, TYPES)) + SCALES
-    path.write_text(text)
+    path.write_text("\n".join(["#include <cuda_fp4.h>", *map(kernels, TYPES), SCALES, STOCHASTIC]))
     return jitload.load(str(path), name="test_small_floats", target="cpu")
 
 
@@ -217,9 +216,7 @@ def stochastically(x: float, part: float, exponents: int, fraction: int, greates
     return math.copysign(min(math.floor(abs(x) / unit + part) * unit, greatest), x)
 
 
-def test_stochastic_rounding_goes_by_the_carry(tmp_path):
-    path = tmp_path / "stochastic.cu"
-    path.write_text(STOCHASTIC)
+def test_stochastic_rounding_goes_by_the_carry(library):
     n = 2000
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(n, 4, generator=generator) * 2.0 ** torch.randint(
@@ -227,7 +224,6 @@ def test_stochastic_rounding_goes_by_the_carry(tmp_path):
     )
     random = torch.randint(-(2**31), 2**31, (n,), generator=generator).to(torch.int32)
     four, relu, tiny, half, bfloat = torch.zeros(5, n, dtype=torch.int32)
-    library = jitload.load(path, target="cpu")
     library.stochastic(x, random, four, relu, tiny, half, bfloat, n)
     codes = four.view(torch.uint8).view(n, 4).flip(1)
     as_fp8 = codes.view(torch.float8_e4m3fn).float()
