@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -64,8 +63,8 @@ class Rung(NamedTuple):
     file: str
     make: Callable
 
-    def load(self, target: str | None = None, folder: Path = FOLDER) -> Callable:
-        library = jitload.load(folder / f"20_{self.file}.cu", target=target)
+    def load(self, target: str | None = None) -> Callable:
+        library = jitload.load(FOLDER / f"20_{self.file}.cu", target=target)
         return getattr(library, self.name)
 
     def drawn(

@@ -23,6 +23,17 @@ needs_gpu = [
 TARGETS = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
+
+@pytest.fixture
+def shared(made_once) -> Path:
+    """The folder of sources that several tests load and none edits, so that each is built once."""
+    texts = {"unfit": UNFIT, "templates": TEMPLATES, "types": TYPES, "ranges": RANGES}
+    return made_once(
+        "sources of test_launchers",
+        lambda folder: [write(folder / f"{name}.cu", text) for name, text in texts.items()],
+    )
+
+
 ADD = """
     __global__ void add(const float* x, float* y, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -196,23 +207,35 @@ def test_arguments_are_checked(target):
     assert y.eq(2).all()
 
 
+RANGES = """
+    #include <cstdint>
+    extern "C" {
+    void take_unsigned(unsigned n) {}
+    void take_int8_t(int8_t n) {}
+    void take_size_t(size_t n) {}
+    void take_bool(bool n) {}
+    void take_float(float n) {}
+    void take_double(double n) {}
+    }
+"""
+
+
 @pytest.mark.parametrize(
-    ("declaration", "value", "message"),
+    ("kind", "value", "message"),
     [
-        ("unsigned n", -1, "wanted 0 to 4294967295"),
-        ("int8_t n", 128, "wanted -128 to 127"),
-        ("size_t n", 1 << 64, "wanted 0 to 18446744073709551615"),
-        ("bool n", 2, r"wanted 0 to 1 \(bool\)"),
-        ("float n", 1e39, "1e\\+39, which is too large for float"),
-        pytest.param("double n", 10**400, "too large for double", id="huge"),
+        ("unsigned", -1, "wanted 0 to 4294967295"),
+        ("int8_t", 128, "wanted -128 to 127"),
+        ("size_t", 1 << 64, "wanted 0 to 18446744073709551615"),
+        ("bool", 2, r"wanted 0 to 1 \(bool\)"),
+        ("float", 1e39, "1e\\+39, which is too large for float"),
+        pytest.param("double", 10**400, "too large for double", id="huge"),
     ],
 )
-def test_numbers_are_held_to_their_types_range(declaration, value, message):
-    write("ranges.cu", f'#include <cstdint>\nextern "C" void take({declaration}) {{}}')
-    kernel = load("ranges.cu")
-    kernel.take(1)
+def test_numbers_are_held_to_their_types_range(shared, kind, value, message):
+    take = getattr(load(shared / "ranges.cu"), f"take_{kind}")
+    take(1)
     with pytest.raises(ValueError, match=message):
-        kernel.take(value)
+        take(value)
 
 
 def test_a_launch_taken_before_an_edit_follows_it():
@@ -257,8 +280,8 @@ UNFIT = """
 
 
 @pytest.mark.parametrize("name", ["of_many", "of_struct", "same"])
-def test_a_kernel_that_cannot_be_launched_is_told_with_the_launcher_it_needs(name):
-    kernel = load(write("unfit.cu", UNFIT))
+def test_a_kernel_that_cannot_be_launched_is_told_with_the_launcher_it_needs(shared, name):
+    kernel = load(shared / "unfit.cu")
     with pytest.raises(AttributeError) as caught:
         getattr(kernel, name)
     said = str(caught.value)
@@ -285,8 +308,8 @@ TEMPLATES = """
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_template_is_launched_for_types_that_are_given_or_deduced(target):
-    kernel = jitload.load(write("templates.cu", TEMPLATES), target=target)
+def test_a_template_is_launched_for_types_that_are_given_or_deduced(shared, target):
+    kernel = jitload.load(shared / "templates.cu", target=target)
     for dtype in (torch.float32, torch.half, torch.int64):
         x = torch.arange(4, device=target).to(dtype)
         kernel.scale[1, 32](x, y := torch.zeros_like(x), 3, 4)
@@ -344,19 +367,24 @@ def test_a_templates_instances_follow_edits_and_are_checked_line_by_line():
         ),
     ],
 )
-def test_what_does_not_fit_a_template_is_told(call, message):
-    kernel = load(write("templates.cu", TEMPLATES))
+def test_what_does_not_fit_a_template_is_told(shared, call, message):
+    kernel = load(shared / "templates.cu")
     with pytest.raises(TypeError, match=message):
         call(kernel, torch.ones(8))
 
 
-def test_a_template_shows_itself():
-    kernel = load(write("templates.cu", TEMPLATES))
+def test_a_template_shows_itself(shared):
+    kernel = load(shared / "templates.cu")
     said = "template <typename T> __global__ void scale(const T* __restrict__ x, T* y, T by, int n)"
     assert kernel.scale.__doc__.startswith(said)
     assert str(inspect.signature(kernel.scale[float])) == "(x, y, by, n, /)"
     assert "scale" in dir(kernel)
-    assert set(jitload.ensure("templates.cu").exports) == {"scale", "times", "put", "shared"}
+    assert set(jitload.ensure(shared / "templates.cu").exports) == {
+        "scale",
+        "times",
+        "put",
+        "shared",
+    }
 
 
 @pytest.mark.parametrize(
@@ -736,9 +764,8 @@ TYPES = """
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_types_are_known_by_what_they_stand_for(target):
-    write("types.cu", TYPES)
-    kernel = jitload.load("types.cu", target=target)
+def test_types_are_known_by_what_they_stand_for(shared, target):
+    kernel = jitload.load(shared / "types.cu", target=target)
     assert set(kernel.build.exports) == {"integers", "floats", "bare"}
     if target == "cpu":  # the functions read them on the host
         types = [torch.uint32, torch.uint8, torch.uint64, torch.uint16, torch.uint64, torch.int8]
@@ -752,9 +779,8 @@ def test_types_are_known_by_what_they_stand_for(target):
     assert y.item() == 3
 
 
-def test_a_vector_pointer_takes_whole_vectors_where_they_may_stand():
-    write("types.cu", TYPES)
-    kernel = load("types.cu")
+def test_a_vector_pointer_takes_whole_vectors_where_they_may_stand(shared):
+    kernel = load(shared / "types.cu")
     with pytest.raises(ValueError, match=r"v has 6 elements; wanted a multiple of 4 \(float4\*\)"):
         kernel.floats(torch.zeros(2), 0, torch.zeros(6))
     with pytest.raises(ValueError, match=r"v begins beside a multiple of 16 bytes.*\.clone\(\)"):
@@ -770,8 +796,7 @@ def test_a_vector_pointer_takes_whole_vectors_where_they_may_stand():
         ("pointers", r"cannot pass the parameter 'float\*\* x'"),
     ],
 )
-def test_a_function_that_python_cannot_call_is_left_out_and_says_why(name, why):
-    write("types.cu", TYPES)
-    kernel = load("types.cu")
+def test_a_function_that_python_cannot_call_is_left_out_and_says_why(shared, name, why):
+    kernel = load(shared / "types.cu")
     with pytest.raises(AttributeError, match=rf"Python cannot call the function {name}: .*{why}"):
         getattr(kernel, name)

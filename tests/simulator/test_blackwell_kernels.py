@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checked import written
 
 import lab
 from docs.programs.blackwell_ladder import ATTENTION, FOLDER, RUNGS, resources_of
@@ -99,9 +100,9 @@ def found_in(folder, rung, after: str, gone: str, instead: str, shape: tuple) ->
     text = (FOLDER / f"20_{rung.file}.cu").read_text()
     start = text.index(gone, text.index(after))
     text = text[:start] + instead + text[start + len(gone) :]
-    (folder / f"20_{rung.file}.cu").write_text(text)
+    function = getattr(written(folder / f"20_{rung.file}.cu", text), rung.name)
     arguments, *_ = rung.drawn(*shape)
-    return lab.check(rung.load("cpu", folder), *arguments)
+    return lab.check(function, *arguments)
 
 
 @pytest.mark.slow
