@@ -25,10 +25,16 @@ def kernels(file: str) -> jitload.Kernel:
     return handle_for(replace(recipe(file), check=True))
 
 
-def written(path: Path, text: str, **options: list[str]) -> jitload.Kernel:
-    """A source of this text, with no build but the instrumented one. options: of `load`."""
+def instrumented(source: Path, trace: bool = False, **options: list) -> jitload.Kernel:
+    """With no build but the one for checks, or for traces. options: of `load`."""
+    plain = recipe_of([source], target="cpu", **options)
+    return handle_for(replace(plain, check=True, trace=trace))
+
+
+def written(path: Path, text: str, **options: list) -> jitload.Kernel:
+    """A source of this text, for checks alone."""
     path.write_text(text)
-    return handle_for(replace(recipe_of([path], target="cpu", **options), check=True))
+    return instrumented(path, **options)
 
 
 def checked(function, n: int = 1000, **options) -> lab.Report:

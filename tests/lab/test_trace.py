@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from browsers import browser, needs_browser
+from checked import instrumented
 
 import jitload
 import lab
@@ -205,7 +206,7 @@ def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
 def test_copies_phases_and_products_stand_on_the_time_line():
     source = SOURCE.with_name("asynchronous.cu")
     lines = lines_of(source)
-    kernel = jitload.load(source, target="cpu")
+    kernel = instrumented(source, trace=True)
     x = torch.arange(512.0) + 1
     traces = {
         name: lab.trace(getattr(kernel, f"run_{name}"), x, torch.zeros(512), 512)
@@ -235,12 +236,12 @@ def test_copies_phases_and_products_stand_on_the_time_line():
 
 @pytest.fixture(scope="module")
 def hopper() -> jitload.Kernel:
-    return jitload.load(SOURCE.with_name("hopper.cu"), target="cpu")
+    return instrumented(SOURCE.with_name("hopper.cu"), trace=True)
 
 
 def test_a_line_with_nothing_but_a_barrier_is_a_step():
     source = SOURCE.with_name("barriers.cu")
-    trace = lab.trace(jitload.load(source, target="cpu").run, X)
+    trace = lab.trace(instrumented(source, trace=True).run, X)
     for name, line in lines_of(source).items():
         for thread in (0, 40):
             runs = trace.runs_of(line, thread)
@@ -269,7 +270,7 @@ def test_a_kernel_without_shared_arrays_has_none_of_another_kernels(tmp_path):
         x[threadIdx.x] = 2 * tile;
     }
     """)
-    kernels = jitload.load(source, target="cpu")
+    kernels = instrumented(source, trace=True)
     for name, shared in ("reversed", ["tile"]), ("doubled", []):
         trace = lab.trace(getattr(kernels, name)[1, 64], torch.ones(64))
         assert [it["name"] for it in trace.regions if it["shared"]] == shared
@@ -280,7 +281,7 @@ def test_a_kernel_on_the_line_of_its_launch_has_steps(tmp_path):
         "__global__ void one(float* x) { int i = threadIdx.x; x[i] = 2 * i; }"
         ' extern "C" void run(float* x) { one<<<1, 40>>>(x); }\n'
     )
-    kernel = jitload.load(tmp_path / "one.cu", target="cpu")
+    kernel = instrumented(tmp_path / "one.cu", trace=True)
     trace = lab.trace(kernel.run, torch.zeros(40))
     assert trace.runs_of(1, 39) == [0]
     assert trace.values(39, 0)["i"] == 39
@@ -515,7 +516,7 @@ def test_mbarriers_have_the_names_of_their_arrays():
 @pytest.mark.browser
 def test_the_page_goes_to_the_next_barrier_and_follows_the_theme(tmp_path):
     source = SOURCE.with_name("barriers.cu")
-    trace = lab.trace(jitload.load(source, target="cpu").run, X)
+    trace = lab.trace(instrumented(source, trace=True).run, X)
     stops = [trace.runs_of(lines_of(source)[name], 40)[-1] for name in ("block", "ptx")]
     page_of = trace.save(tmp_path / "trace.html")
     with browser() as started:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from checked import instrumented
 from printed import compare, with_printf
 
 import jitload
@@ -105,7 +106,7 @@ def compared(place: Path, capfd, source: Path, calls: list[tuple[str, dict]]) ->
     Of each call how many values were compared, and which are unequal.
     """
     flags, include = ["-ffp-contract=off"], [source.parent]
-    plain = jitload.load(source, target="cpu", flags=flags, include=include)
+    plain = instrumented(source, trace=True, flags=flags, include=include)
     given, traces = {}, {}
     for name, sizes in calls:
         call = f"{name} {sizes}"

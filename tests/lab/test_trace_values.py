@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from checked import instrumented
 
 import jitload
 import lab
@@ -42,7 +43,8 @@ def kernels(tmp_path_factory):
     printed.write_text(printing(SOURCE.read_text()))
     # A trace is not optimised: a product and a sum round one after the other.
     flags = ["-ffp-contract=off"]
-    return [jitload.load(path, target="cpu", flags=flags) for path in (plain, printed)]
+    traced = instrumented(plain, trace=True, flags=flags)
+    return [traced, jitload.load(printed, target="cpu", flags=flags)]
 
 
 def shown(values: dict, name: str) -> float:
