@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from simulator import host_members
 from simulator.scan import closing, split
 from simulator.scopes import Scopes
 
@@ -72,14 +73,19 @@ def mistakes(
     """
     bodies = list(bodies)
     scopes = Scopes(plain)
+    mentions = cache(lambda: Counter(_WORD.findall(plain)))
+
+    def is_compiled(function: tuple[int, int, int]) -> bool:
+        return _is_compiled(plain, scopes, function, mentions())
+
+    yield from host_members.mistakes(plain, bodies, scopes, is_unsure, is_compiled)
     functions = _functions(plain, scopes, of_device, is_unsure) if bodies else {}
     variables = _variables(plain, scopes, is_unsure) if bodies else {}
     names = functions.keys() | variables.keys()
-    mentions = Counter(_WORD.findall(plain)) if names else Counter()
     for head, body, end in bodies if names else ():
         begins = max(plain.rfind(mark, 0, head) for mark in ";{}") + 1
         used = [it for it in _WORD.finditer(plain, begins, end) if it[0] in names]
-        if not used or not _is_compiled(plain, scopes, (begins, body, end), mentions):
+        if not used or not is_compiled((begins, body, end)):
             continue
         own = {it[0] for it in used if _declares(plain, begins, it)}
         for it in used:

@@ -142,6 +142,93 @@ OF_BOTH = {  # and takes these
     "a function of the device by that name": "__device__ int rand(int seed) { return 5 * seed; }\n"
     "__global__ void k(float* y) { *y = rand(3); }\n",
 }
+PAIR = "struct Pair { float x, y; %s };\n"
+SUMS = PAIR % (
+    "float sum() const { return x + y; } static float one() { return 1; }"
+    " Pair operator+(const Pair& o) const { return {x + o.x, y}; }"
+)
+IN_KERNEL = "__global__ void k(float* y) { %s }\n"
+OF_THE_HOST |= {
+    "a constructor": (
+        PAIR % "Pair(float a, float b = 1) : x(a), y(b) {}"
+        + IN_KERNEL % "Pair p(*y, 2); *y = p.x;",
+        (2, 36, "calls Pair::Pair, a constructor that only the host has"),
+    ),
+    "a constructor without arguments": (
+        "class Zero { float x; public: Zero() { x = 0; } __device__ float of() { return x; } };\n"
+        + IN_KERNEL % "Zero zero; *y = zero.of();",
+        (2, 36, "calls Zero::Zero"),
+    ),
+    "a temporary": (
+        PAIR % "Pair(float a, float b) : x(a), y(b) {}" + IN_KERNEL % "*y = Pair(*y, 2).x;",
+        (2, 36, "calls Pair::Pair"),
+    ),
+    "a method": (
+        SUMS + IN_KERNEL % "Pair p{*y, 2}; *y = p.sum();",
+        (2, 53, "calls Pair::sum, a member function that only the host has"),
+    ),
+    "a method of a parameter": (
+        SUMS + "__device__ float of(const Pair& p) { return p.sum(); }\n",
+        (2, 47, "calls Pair::sum"),
+    ),
+    "a method by a pointer": (
+        SUMS + IN_KERNEL % "Pair p{*y, 2}; Pair* q = &p; *y = q->sum();",
+        (2, 68, "calls Pair::sum"),
+    ),
+    "a static method": (SUMS + IN_KERNEL % "*y = Pair::one();", (2, 36, "calls Pair::one")),
+    "an operator": (
+        SUMS + IN_KERNEL % "Pair p{*y, 2}, q{*y, 1}; *y = (p + q).x;",
+        (2, 62, r"calls Pair::operator\+"),
+    ),
+}
+OF_BOTH |= {
+    "the constructors of a class that has none": (
+        SUMS + IN_KERNEL % "Pair p{*y, 2}; Pair q = p; Pair r(q); *y = r.x;"
+    ),
+    "a constructor by default": (
+        PAIR % "Pair() = default; Pair(float a) : x(a), y(a) {}"
+        + IN_KERNEL % "Pair p; p.x = *y; *y = p.x;"
+    ),
+    "a constructor of the device": (
+        PAIR % "__device__ Pair(float a, float b) : x(a), y(b) {}"
+        + IN_KERNEL % "Pair p(*y, 2); *y = p.x;"
+    ),
+    "a constexpr constructor": (
+        PAIR % "constexpr Pair(float a, float b) : x(a), y(b) {}"
+        + IN_KERNEL % "Pair p(*y, 2); *y = p.x;"
+    ),
+    "a constructor's template": (
+        PAIR % "template <class T> __device__ Pair(T a, T b) : x(a), y(b) {}"
+        + IN_KERNEL % "Pair p(*y, 2.f); *y = p.x;"
+    ),
+    "a method marked by a macro": (
+        "#define BOTH __host__ __device__\n"
+        + PAIR % "BOTH float sum() const { return x + y; }"
+        + IN_KERNEL % "Pair p{*y, 2}; *y = p.sum();"
+    ),
+    "an overload of a method": (
+        PAIR % "float sum() const { return x; } __device__ float sum() { return x + y; }"
+        + IN_KERNEL % "Pair p{*y, 2}; *y = p.sum();"
+    ),
+    "a method of another class": (
+        SUMS
+        + "struct Other { float x; __device__ float sum() { return x; } };\n"
+        + IN_KERNEL % "if (*y) { Pair p{*y, 2}; *y = p.x; } else { Other p{*y}; *y = p.sum(); }"
+    ),
+    "a method's size": SUMS + IN_KERNEL % "Pair p{*y, 2}; *y = p.x + sizeof(p.sum());",
+    "a method in another branch": (
+        SUMS + IN_KERNEL % "Pair p{*y, 2};\n#ifndef __CUDA_ARCH__\n*y = p.sum();\n#endif\n"
+    ),
+    "a method in a template without an instance": (
+        SUMS + "template <class T> __device__ float of(T x) { Pair p{x, x}; return p.sum(); }\n"
+    ),
+    "members in a sum": SUMS + IN_KERNEL % "Pair p{*y, 2}; *y = +p.x + p.y;",
+    "an operator of the device": (
+        SUMS
+        + "__device__ Pair operator*(const Pair& a, float b) { return {a.x * b, a.y * b}; }\n"
+        + IN_KERNEL % "Pair p{*y, 2}; *y = (p * 2.f).x;"
+    ),
+}
 MISTAKES |= OF_THE_HOST
 INNOCENT |= OF_BOTH
 
