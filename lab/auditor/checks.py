@@ -38,7 +38,7 @@ class Checked(NamedTuple):
 def _checked(subject: Subject, call: Call, thread_order: int = 0) -> Checked:
     """Run the op under the checker, with its backward pass where it has one."""
     arriving = subject.arriving(call) if subject.has_gradient else []
-    given = call.mapped(lambda t: t.requires_grad_(), call.floats) if arriving else call
+    given = call.mapped(lambda t: t.requires_grad_(), call.differentiable) if arriving else call
     seen: list[Tensor] = []
 
     def forward_and_backward(*args, **kwargs):

@@ -26,11 +26,16 @@ _LETTER = re.compile(r"(\d*)([a-z_]\w*)")
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one call, flat. names: each leaf's name, from the function's parameters."""
+    """The arguments of one call, flat.
+
+    names: each leaf's name, from the function's parameters. constant: the floating-point leaves
+    that have no gradient, because the op or the reference refuses to record them.
+    """
 
     leaves: list[Any]
     spec: TreeSpec
     names: list[str]
+    constant: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, function: Callable, args: tuple, kwargs: dict) -> Call:
@@ -65,6 +70,10 @@ class Call:
     @property
     def floats(self) -> list[int]:
         return [i for i in self.tensors if self.leaves[i].is_floating_point()]
+
+    @property
+    def differentiable(self) -> list[int]:
+        return [i for i in self.floats if i not in self.constant]
 
     def mapped(self, change: Callable[[Tensor], Tensor], only: Sequence[int] | None = None) -> Call:
         """The same call with tensors changed: all, or those at the given indices."""

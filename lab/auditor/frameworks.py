@@ -232,9 +232,9 @@ def _must_refuse(subject: Subject, call: Call, what: str) -> None:
 def settings(subject: Subject) -> str:
     """A call leaves PyTorch's settings and random number generators as they were."""
     call = _call(subject)
-    with _settings_back():
+    with settings_back():
         meant = _changed_by(subject.reference, subject, call)
-    with _settings_back(), subject.speaking(call):
+    with settings_back(), subject.speaking(call):
         changed = _changed_by(subject.function, subject, call)
     if left := sorted(changed - meant):
         raise Found(f"a call changes {', '.join(left)}", call)
@@ -303,7 +303,7 @@ def _changed_by(function: object, subject: Subject, call: Call) -> set[str]:
 
 
 @contextlib.contextmanager
-def _settings_back():
+def settings_back():
     """Restores every setting that an op may change."""
     before = _settings()
     try:

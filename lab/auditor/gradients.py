@@ -46,7 +46,8 @@ def there(subject: Subject) -> str:
         ) from None
     except Refused as error:
         return f"refused: {error}"
-    return ""
+    names = ", ".join(call.names[i] for i in sorted(call.constant))
+    return f"not of {names}, which refuses one" if names else ""
 
 
 def right(subject: Subject) -> str:
@@ -84,15 +85,15 @@ def checked(subject: Subject) -> str:
 
 
 def _leaves(call: Call) -> tuple[Tensor, ...]:
-    return tuple(call.leaves[i].detach().clone().requires_grad_() for i in call.floats)
+    return tuple(call.leaves[i].detach().clone().requires_grad_() for i in call.differentiable)
 
 
 def _of_floats(subject: Subject, call: Call, function: object = None):
-    """The op as a function of its floating-point tensors, returning its floating-point results."""
+    """The op as a function of its differentiable tensors, returning its floating-point results."""
     function = function or subject.function
 
     def of(*tensors: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(call.floats, tensors, strict=True))
+        given = dict(zip(call.differentiable, tensors, strict=True))
         leaves = [given.get(i, it) for i, it in enumerate(call.leaves)]
         outputs = call.with_leaves(leaves).run(function)
         return tuple(y for y in outputs if y.is_floating_point())
@@ -106,7 +107,7 @@ def needs(subject: Subject) -> str:
     call = _small(subject)
     grads = subject.arriving(call)
     whole = subject.with_gradients(call, grads)
-    for place in call.floats:
+    for place in call.differentiable:
         name = f"gradient of {call.names[place]}"
         with subject.speaking(call):
             try:
@@ -132,7 +133,9 @@ def twice(subject: Subject) -> str:
             torch.autograd.grad(outputs, leaves, ends, retain_graph=True, allow_unused=True)
             for _ in range(2)
         ]
-    for name, first, second in zip((call.names[i] for i in call.floats), *passes, strict=True):
+    for name, first, second in zip(
+        (call.names[i] for i in call.differentiable), *passes, strict=True
+    ):
         if first is not None and not alike(first, second):
             raise Found(f"a second backward pass gives another gradient of {name}", call)
     return ""
@@ -164,7 +167,7 @@ def double(subject: Subject) -> str:
             call,
             note=True,
         )
-    for place, mine, theirs in zip(call.floats, got, want, strict=True):
+    for place, mine, theirs in zip(call.differentiable, got, want, strict=True):
         theirs = torch.zeros_like(call.leaves[place]) if theirs is None else theirs
         mine = torch.zeros_like(theirs) if mine is None else mine
         rough = 1e-5 if mine.dtype == torch.float64 else 3e-2

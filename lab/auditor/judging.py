@@ -98,7 +98,7 @@ def with_gradients(
     wanted: list[int] | None = None,
     dispose: Callable[[Call], None] | None = None,
 ) -> Results:
-    """The results, and "gradient of x" for each floating-point input, or for those at `wanted`.
+    """The results, and "gradient of x" for each differentiable input, or for those at `wanted`.
 
     arriving: the gradient of each floating-point output. dispose: called with the inputs between
     the two passes. Raises NoGradient where the outputs do not depend on the inputs.
@@ -114,7 +114,7 @@ def _with_gradients(
     wanted: list[int] | None,
     dispose: Callable[[Call], None] | None,
 ) -> Results:
-    wanted = call.floats if wanted is None else wanted
+    wanted = call.differentiable if wanted is None else wanted
     leaves = call.mapped(lambda t: t.detach().requires_grad_(), wanted)
     outputs = leaves.run(function)
     ends = [y for y in outputs if y.is_floating_point()]

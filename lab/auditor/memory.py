@@ -98,12 +98,12 @@ def _written_by(function: object, call: Call, grads: list[Tensor]) -> list[str]:
     before = {name: mine.leaves[i].clone() for i, name in _tensors(mine)}
     kept = [g.clone() for g in grads]
     if grads:
-        leaves = mine.mapped(lambda t: t.detach().requires_grad_(), mine.floats)
+        leaves = mine.mapped(lambda t: t.detach().requires_grad_(), mine.differentiable)
         outputs = [y for y in leaves.run(function) if y.is_floating_point()]
         pairs = [(y, g) for y, g in zip(outputs, grads, strict=False) if y.requires_grad]
         torch.autograd.grad(
             [y for y, _ in pairs],
-            [leaves.leaves[i] for i in mine.floats],
+            [leaves.leaves[i] for i in mine.differentiable],
             [g for _, g in pairs],
             allow_unused=True,
         )
@@ -198,7 +198,7 @@ def _again(t: Tensor) -> Tensor:
 def leaks(subject: Subject) -> str:
     """A hundred calls leak no memory, with and without gradients."""
     call = subject.example.call
-    recorded = call.mapped(lambda t: t.detach().requires_grad_(), call.floats)
+    recorded = call.mapped(lambda t: t.detach().requires_grad_(), call.differentiable)
 
     def without() -> None:
         subject.results(call)

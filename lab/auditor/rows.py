@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 
 from lab.auditor.example import Example
+from lab.auditor.frameworks import settings_back
 from lab.auditor.report import FAIL, NOT_RUN, NOTE, OK, REFUSED, Row
 from lab.auditor.subject import FAILED, Found, NotRun, Refused, Subject
 from lab.auditor.traps import Trap
@@ -27,16 +29,18 @@ def tried(made: Subject, chosen: Iterable[Trap]) -> Iterator[Row]:
     """Each trap in turn, as a row. Uses one thread, which is faster for tensors this small."""
     for trap in chosen:
         began = time.perf_counter()
+        with settings_back():  # each call is drawn from this one
+            made.example.call = replace(made.example.call, constant=made.constant)
         row = _row(trap, made)
         took = round(time.perf_counter() - began, 3)
         yield Row(**(vars(row) | {"seconds": took}))
 
 
 def _row(trap: Trap, made: Subject) -> Row:
-    state, count = torch.random.get_rng_state(), torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        said = trap.find(made)
+        with settings_back():
+            torch.set_num_threads(1)
+            said = trap.find(made)
     except Found as found:
         verdict = NOTE if found.note else FAIL
         advice = CRASHED if FAILED.search(found.message) else trap.advice
@@ -53,9 +57,6 @@ def _row(trap: Trap, made: Subject) -> Row:
         if FAILED.search(said):
             return Row(trap.section, trap.name, FAIL, said, "", "", CRASHED)
         return Row(trap.section, trap.name, NOT_RUN, said)
-    finally:
-        torch.random.set_rng_state(state)
-        torch.set_num_threads(count)
     if trap.section == "autograd" and said.startswith("refused: ") and FAILED.search(said):
         return Row(trap.section, trap.name, FAIL, said[9:], str(made.example.call), "", CRASHED)
     if said.startswith("refused: "):

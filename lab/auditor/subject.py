@@ -100,6 +100,27 @@ class Subject:
             return True  # the traps will report it
 
     @cached_property
+    def constant(self) -> frozenset[int]:
+        """The inputs of which the op or the reference refuses the gradient, as nll_loss does for
+        its weights. None if that leaves no others."""
+        call = self.example.call
+        found = self._refused(self.reference, call) | self._refused(self.function, call)
+        return frozenset(found if found < set(call.floats) else ())
+
+    def _refused(self, function: Callable, call: Call) -> set[int]:
+        def is_refused(wanted: list[int]) -> bool:
+            try:
+                with self.speaking(call):
+                    with_gradients(function, call.cloned(), self.arriving(call), wanted)
+            except Refused:
+                return True
+            except (NoGradient, Found):
+                pass
+            return False
+
+        return {i for i in call.floats if is_refused([i])} if is_refused(call.floats) else set()
+
+    @cached_property
     def has_gradient(self) -> bool:
         """Whether the results of both the reference and the op have a gradient."""
         call = self.example.call

@@ -364,6 +364,29 @@ def test_a_backward_pass_that_refuses_float64_is_refused():
     assert report.row("gradcheck").verdict == REFUSED
 
 
+def test_a_gradient_beside_an_input_that_refuses_one():
+    """nll_loss has none by its weights; it was said to have none, and no row looked at it."""
+    target, weight = INDEX[0], drawn(9).abs()
+    options = {"only": ["autograd"], "isolated": False}
+
+    def reference(x: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        picked = x.gather(1, target[:, None])[:, 0]
+        return -(picked * weight[target]).sum() / weight[target].sum()
+
+    for of in (reference, F.nll_loss):
+        report = lab.audit(F.nll_loss, (drawn(7, 9), target, weight), reference=of, **options)
+        assert report.ok, str(report)
+        assert report.row("gradient there").message == "not of weight, which refuses one"
+        for name in ("gradients", "gradcheck", "strided gradient", "needs_input_grad"):
+            assert report.row(name).verdict == "ok", str(report)
+
+    def wrong(x: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        return F.nll_loss(x.detach() + 0.5 * (x - x.detach()), target, weight)
+
+    report = lab.audit(wrong, (drawn(7, 9), target, weight), reference=reference, **options)
+    assert report.row("gradients").verdict == report.row("gradcheck").verdict == FAIL
+
+
 SECOND = torch.library.Library("audit_second", "FRAGMENT")
 SECOND.define("times(Tensor x, Tensor y) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 SECOND.impl("times", lambda x, y: 2 * x.detach() * y.detach(), "CPU")

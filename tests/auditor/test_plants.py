@@ -303,6 +303,18 @@ def test_sizes_beyond_a_grid_have_seconds_together(monkeypatch):
     assert row.message == "1 of them; n4 = 65537 would take some 12 s"
 
 
+def switching(x: torch.Tensor) -> torch.Tensor:
+    torch.set_grad_enabled(False)
+    return x * 2
+
+
+def test_a_changed_setting_is_found_beside_other_traps():
+    """Another trap's call had changed it before, so that the trap saw no change."""
+    report = audited(switching, ["error", "shapes", "settings"], torch.ones(3, 4), reference=_twice)
+    assert torch.is_grad_enabled()
+    assert report.row("settings").verdict == FAIL, str(report)
+
+
 # ---- crashes
 
 
