@@ -220,6 +220,7 @@ class Subject:
         if missing := truth.keys() ^ got.keys():
             message = f"it returns {', '.join(got)}; the reference returns {', '.join(truth)}"
             raise Found(message if missing else "", call)
+        got = _without_unknown(got, truth, bar)
         named = [(name, truth[name], bar[name], bar_truth[name]) for name in truth]
         found = [judged(name, got[name], *others) for name, *others in named]
         if any(it.worse for it in found):
@@ -332,6 +333,23 @@ class Subject:
             yield call
             if time.monotonic() > end:
                 return
+
+
+def _without_unknown(got: Results, truth: Results, bar: Results) -> Results:
+    """NaN for each element of a gradient that is NaN in the reference beside finite results.
+
+    Such a NaN comes of the reference's formula, as in x / (1 + exp(-x)) where exp overflows, or of
+    the root of 0: it judges nothing.
+    """
+    gradients = {name for name in truth if name.startswith("gradient")}
+    if not all(bool(computable(truth[n]).isfinite().all()) for n in truth.keys() - gradients):
+        return got
+    unknown = {n: computable(truth[n]).isnan() & computable(bar[n]).isnan() for n in gradients}
+    return got | {
+        n: got[n].masked_fill(mask, torch.nan)
+        for n, mask in unknown.items()
+        if got[n].shape == mask.shape and bool(mask.any())
+    }
 
 
 def _of(function: Callable, call: Call, arriving: list[Tensor]) -> Results:

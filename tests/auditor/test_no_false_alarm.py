@@ -177,6 +177,18 @@ def test_a_gradient_of_exp_of_a_rounded_result():
     )
 
 
+def test_a_gradient_that_the_reference_does_not_know():
+    """exp(-x) overflows, and so the gradient is NaN; the result and the op's gradient are right."""
+    options = {"reference": lambda x: x / (1 + (-x).exp()), "isolated": False}
+    assert not accusations(F.silu, X, only=["scales", "gradients"], **options)
+    half = accusations(
+        lambda x: F.silu(x.detach() + 0.5 * (x - x.detach())), X, only=["scales"], **options
+    )
+    assert half
+    options["reference"] = lambda x: x.square().sum(-1).sqrt()
+    assert not accusations(lambda x: x.norm(dim=-1), 0 * X, only=["gradients"], **options)
+
+
 def largest_of_parts(x: Tensor) -> Tensor:
     """amax() gives each of equal elements a share of the gradient."""
     x = F.pad(x, (1, 1, 1, 1), value=-torch.inf)
