@@ -163,11 +163,13 @@ void Asynchronous::order_columns(const TensorUse& use, const Site& at) {
             }
         }
         if (fenced > before.time) {
-            if (!before.is_access || before.block != me || is_known(before)) return true;
+            if (before.block != me || is_known(before)) return true;
             say("tensor memory in use",
-                text("%s uses columns that another warp has used by %s, and no barrier orders the "
-                     "one before the other: fences alone do not",
-                     use.what, before.site->what),
+                text("%s uses columns that another warp has used by %s, and %s", use.what,
+                     before.site->what,
+                     before.is_access ? "no barrier orders the one before the other: fences alone "
+                                        "do not"
+                                      : "this thread knows of no tcgen05.commit that followed"),
                 at, before.site, before.site->what, before.thread);
             return false;
         }
