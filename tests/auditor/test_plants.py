@@ -303,6 +303,29 @@ def test_sizes_beyond_a_grid_have_seconds_together(monkeypatch):
     assert row.message == "1 of them; n4 = 65537 would take some 12 s"
 
 
+class Deviation(torch.autograd.Function):
+    """Squares of the deviations from the mean; its input is kept beside save_for_backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return (x - x.mean()).square()
+
+    @staticmethod
+    def backward(ctx, g):
+        deviation = ctx.x - ctx.x.mean()
+        y = 2 * deviation * g
+        return y - y.mean()
+
+
+def test_a_changed_input_is_found_where_only_differences_count():
+    """One number was added to all elements, and the gradient stayed as it was."""
+    options = {"reference": lambda x: (x - x.mean()).square(), "inputs": torch.randn(5, 7)}
+    report = audited(Deviation.apply, ["saved tensors", "gradients"], **options)
+    assert report.row("gradients").verdict == "ok", str(report)
+    assert report.row("saved tensors").verdict == FAIL, str(report)
+
+
 def switching(x: torch.Tensor) -> torch.Tensor:
     torch.set_grad_enabled(False)
     return x * 2
