@@ -7,6 +7,7 @@ has it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import mmasim.nv_ptx
@@ -133,6 +134,7 @@ def descriptor(start: int, second: int | None = None) -> int:
     return bits if second is None else bits | second >> 4 << 16 | 1 << 52
 
 
+@functools.cache
 def places(m: int, n: int, group: int) -> tuple[torch.Tensor, ...]:
     found = [[accumulator_place(m, n, i, j, cta_group=group) for j in range(n)] for i in range(m)]
     found = torch.tensor(found).movedim(-1, 0)
