@@ -115,25 +115,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import playground_folder
-from toolchain.collector import uncollected
-
-with uncollected():
-    from jitloader import tracebacks
-    from jitloader.arguments import KERNELS, op_file, op_files, op_folders, recipe_of
-    from jitloader.builds import Build, Builds, Diff
-    from jitloader.functions import Function
-    from jitloader.handle import Kernel, handle_for, instrumented, loaded
-    from jitloader.opening import OpenBuild
-    from jitloader.runtime import checker as simulator_checker
-    from jitloader.runtime import ensure_checker as ensure_simulator_checker
-    from jitloader.runtime import ensure_with_runtime, simulated_launches, surviving
-    from jitloader.runtime import library as simulator_runtime
-    from jitloader.runtime import tracer as simulator_tracer
-    from jitloader.tracebacks import in_one_line
-    from simulator import INCLUDE as CUDA_HEADERS
-    from toolchain.errors import CompileError, MissingTool
-    from toolchain.machine import cuda_home, default_target, device
-    from toolchain.sources import binding_of, label
+from jitloader import tracebacks
+from jitloader.arguments import KERNELS, op_file, op_files, op_folders, recipe_of
+from jitloader.builds import Build, Builds, Diff
+from jitloader.functions import Function
+from jitloader.handle import Kernel, handle_for, instrumented, loaded
+from jitloader.opening import OpenBuild
+from jitloader.runtime import checker as simulator_checker
+from jitloader.runtime import ensure_checker as ensure_simulator_checker
+from jitloader.runtime import ensure_with_runtime, simulated_launches, surviving
+from jitloader.runtime import library as simulator_runtime
+from jitloader.runtime import tracer as simulator_tracer
+from jitloader.tracebacks import in_one_line
+from simulator import INCLUDE as CUDA_HEADERS
+from toolchain.errors import CompileError, MissingTool
+from toolchain.machine import cuda_home, default_target, device
+from toolchain.sources import binding_of, label
 
 if TYPE_CHECKING:
     from jitloader.events import BuildEvent, announce, listen, listeners, unlisten

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import hashlib
 import shutil
 import threading
@@ -21,7 +22,6 @@ from jitloader.cache import UNAWAITED, Cache, free_in_child
 from jitloader.inputs import Inputs
 from jitloader.remembered import remember, remembered
 from toolchain.code import SIMULATOR, Recipe
-from toolchain.collector import uncollected
 from toolchain.errors import NO_PROCESS_LEFT, CompileError
 from toolchain.notes import digest_of
 from toolchain.sources import label
@@ -176,7 +176,7 @@ def _build_in(
     first: str = "",
     lifeline: int | None = None,
 ) -> Build | None:
-    with uncollected():
+    with _uncollected():
         from jitloader import kept_objects  # late: a warm load does not need it
         from jitloader.events import announced, note
         from toolchain.compile import compile_library
@@ -276,6 +276,19 @@ def parse_beside(parsed: Parsed, cache: Cache) -> None:
 def _lock_of(inputs: Inputs) -> threading.Lock:
     is_simulators = inputs.recipe.sources[0].is_relative_to(SIMULATOR)
     return _building_beside if is_simulators else _building
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """In this block the garbage collector is off: imports leave no garbage, and a full collection
+    takes 80 ms to go through PyTorch's objects."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _unheard(stage: str) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from jitloader import tracebacks
 from jitloader.cache import free_in_child
-from jitloader.opening import OpenBuild
+from jitloader.opening import NotCopied, OpenBuild
 
 if TYPE_CHECKING:
     from jitloader.cfunctions import Launch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jitloader.shapes import OfClass
 
 
-class Function:
+class Function(NotCopied):
     """One function of a kernel: it always calls the newest build, however long ago it was taken.
 
     A copy is the same function, and so is the result of unpickling it; in another process, that is
@@ -65,12 +65,6 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<Function {self.__qualname__}>"
-
-    def __copy__(self) -> Function:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Function:
-        return self
 
     def __reduce__(self) -> tuple:
         return getattr, (self._kernel, self.__name__)

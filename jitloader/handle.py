@@ -24,7 +24,7 @@ from jitloader.cache import Cache, free_in_child
 from jitloader.formulas import Formulas
 from jitloader.functions import Functions
 from jitloader.inputs import Inputs
-from jitloader.opening import OpenBuild, open_build, opened, opened_now
+from jitloader.opening import NotCopied, OpenBuild, open_build, opened, opened_now
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -46,7 +46,7 @@ class _Described:
         return "\n".join([*kernel.signatures(), "", inspect.cleandoc(self.text)])
 
 
-class Kernel:
+class Kernel(NotCopied):
     """What `load` returns: the newest build of some sources, and the way to newer and older ones.
 
     Every function of the binding is an attribute (`kernel.forward`). Handles are made by `load`,
@@ -536,12 +536,6 @@ class Kernel:
     def seconds(self) -> float:
         """How long the newest build took to compile."""
         return self.build.seconds
-
-    def __copy__(self) -> Kernel:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Kernel:
-        return self
 
     def __reduce__(self) -> tuple:
         """The arguments of `load`, and the modules that define its formulas."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from jitloader.lazy_launchers import Launchers
 
 
-class OpenBuild:
+class NotCopied:
+    """A copy is the same object."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+
+class OpenBuild(NotCopied):
     """One opened build: its functions are attributes, as in `kernel.at(1).forward(x)`."""
 
     def __init__(
@@ -59,12 +69,6 @@ class OpenBuild:
     def __repr__(self) -> str:
         names = ", ".join(self.functions)
         return f"<OpenBuild {self.build.name} for {self.build.target}: {names}>"
-
-    def __copy__(self) -> OpenBuild:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> OpenBuild:
-        return self
 
     def __reduce__(self) -> tuple:
         raise TypeError(

@@ -24,6 +24,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -510,7 +511,7 @@ def _write_build(
         "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,
         "verify_ninja_availability": _require_ninja,  # torch's reports every failure as absence
-        "JIT_EXTENSION_VERSIONER": _Unversioned,
+        "JIT_EXTENSION_VERSIONER": _UNVERSIONED,
         "CUDA_HOME": str(home) if home else None,
         "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # the folder may contain spaces
     }
@@ -553,16 +554,10 @@ def _path() -> str:
     return os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts")])
 
 
-class _Unversioned:
-    """Replaces torch's record of earlier builds, because each build has a folder of its own."""
-
-    @staticmethod
-    def get_version(name: str) -> None:
-        return None
-
-    @staticmethod
-    def bump_version_if_changed(name: str, *_: object, **__: object) -> int:
-        return 0
+# Replaces torch's record of earlier builds, because each build has a folder of its own.
+_UNVERSIONED = SimpleNamespace(
+    get_version=lambda name: None, bump_version_if_changed=lambda name, *_, **__: 0
+)
 
 
 def _with_real_names(
