@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from lab.auditor.run import SECONDS, audit, compile_beside
+from lab.auditor.run import SECONDS, audit
 
 OK, FOUND, WRONG_USE = 0, 1, 2
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?: *< *(\d+))?")
@@ -47,7 +47,6 @@ def main(words: list[str]) -> int:
     except SystemExit as end:
         return WRONG_USE if end.code else OK
     try:
-        compile_beside(given.only)  # the import of the op compiles, too
         reference = resolved(given.reference) if given.reference else None
         report = audit(
             resolved(given.op),

@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -22,11 +20,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 import jitload
 import reference as references
 from lab.auditor.example import FOUR_BITS, Call
-from lab.auditor.process import COMPILE, run_apart
+from lab.auditor.process import run_apart
 from lab.auditor.report import Audit, Row
 from lab.auditor.rows import subject, tried
 from lab.auditor.traps import TRAPS, Trap
-from lab.checker.run import prepare
 from lab.measure.progress import progress
 
 SECONDS = 60.0  # limit for one trap, after which its process is ended
@@ -74,7 +71,6 @@ def audit(
     what = _name(function)
     request = (function, call, reference, shapes, texts, seed)
     if isolated:
-        compile_beside(only)
         try:
             with progress(len(chosen)) as step:
                 rows, notes = run_apart(request, [it.key for it in chosen], seconds, step)
@@ -83,17 +79,6 @@ def audit(
             note = f"in this process, for the op cannot be sent to another one: {error}"[:200]
             return Audit(what, *_here(request, chosen, [note]))
     return Audit(what, *_here(request, chosen, []))
-
-
-def compile_beside(only: Iterable[str] | None) -> None:
-    """Compile the checker, unless it is cached, beside what follows, if a chosen trap needs it."""
-
-    def compiled() -> None:
-        with suppress(Exception):  # the trap raises it again
-            prepare()
-
-    if any(it.key.startswith(COMPILE) for it in _chosen(only)):
-        threading.Thread(target=compiled, daemon=True).start()
 
 
 def _here(request: tuple, chosen: list[Trap], notes: list[str]) -> tuple[list[Row], list[str]]:

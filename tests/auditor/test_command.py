@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 import time
 from contextlib import contextmanager
 
@@ -19,21 +18,6 @@ from lab.auditor.command import inputs_of, main
 def test_an_op_of_ours_needs_its_name_alone(capsys):
     assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
     assert "audit of kernels.square.square: no trap" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("only", "compiles"), [("kernel", True), ("error", False)])
-def test_the_checker_is_compiled_beside_the_import_of_the_op(monkeypatch, only, compiles):
-    """In an empty cache it was compiled last, when all other builds had ended."""
-    begun = threading.Event()
-    monkeypatch.setattr("lab.auditor.run.prepare", begun.set)
-
-    def imported(name: str) -> object:
-        assert begun.wait(5 if compiles else 0.1) is compiles
-        raise ImportError(name)
-
-    monkeypatch.setattr("lab.auditor.command.resolved", imported)
-    assert main(["my.ops:f", "--only", only]) == 2
-    assert begun.is_set() is compiles
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5)])
