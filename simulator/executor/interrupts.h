@@ -108,7 +108,8 @@ class Interrupts {
     enum News : char { Wake, Main, Other };
     static constexpr int tick = 20;  // ms
     static constexpr int patience = 1000 / tick;
-    static constexpr int grace = 2000;  // turns of 100 us in which a function may end by itself
+    static constexpr int long_launch = 10;  // seconds
+    static constexpr int grace = 2000;      // turns of 100 us in which a function may end by itself
 
     void wake() {
         std::lock_guard<std::mutex> lock(mutex);
@@ -185,8 +186,23 @@ class Interrupts {
         }
     }
 
+    // A kernel that never ends would run in silence.
+    void tell_of_long_launch() {
+        const auto now = std::chrono::steady_clock::now();
+        if (pool->changes() != running) {
+            running = pool->changes(), running_from = now, is_told = false;
+        } else if (!is_told && !watcher && now - running_from > std::chrono::seconds(long_launch)) {
+            is_told = true;
+            if (const std::string launch = pool->running_since(running); !launch.empty())
+                fprintf(
+                    stderr, "%s: it has run for %d seconds; %s it\n", launch.c_str(), long_launch,
+                    python.raise ? "Ctrl-C, or the notebook's Stop button, ends" : "Ctrl-C ends");
+        }
+    }
+
     void look_around() {
         stop_late_launch();
+        tell_of_long_launch();
         pool->relieve(400 / tick);
         std::lock_guard<std::mutex> lock(mutex);
         const bool is_idle = pool->changes() == seen && !is_there_any();
@@ -240,6 +256,10 @@ class Interrupts {
     std::mutex mutex;
     uint64_t seen = 0;
     int idle = 0;
+
+    uint64_t running = ~uint64_t(0);  // the changes of the pool when a launch was first seen
+    std::chrono::steady_clock::time_point running_from;
+    bool is_told = false;
 };
 
 // Never destroyed, as the pool; and a forked child has a new one.

@@ -153,6 +153,16 @@ class Pool {
 
     bool is_running() const { return current; }
 
+    // What runs, if it is still the same launch as at so many changes. For the thread that stops
+    // launches, too.
+    std::string running_since(uint64_t changes) {
+        is_stopping = true;
+        const Launch* launch = current;
+        const std::string said = launch && changed == changes ? describe(*launch) : "";
+        is_stopping = false;
+        return said;
+    }
+
     // Up to so many of the blocks that are still to come get a thread each, and take turns with the
     // one that runs. False if there are none.
     bool begin_turns(Worker& running) {

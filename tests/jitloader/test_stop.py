@@ -516,6 +516,23 @@ def test_a_script_ends_as_any_that_is_interrupted():
     assert last.endswith("in block (0, 0, 0), thread (3, 0, 0)")
 
 
+def test_a_kernel_that_runs_for_long_says_so():
+    write("stopped.cu", KERNELS)
+    code = """
+        kernel = jitload.load("stopped.cu", target="cpu")
+        kernel.forever[1, 32](3)
+    """
+    process = in_process(code, start_new_session=True)
+    for said in process.stderr:
+        if "it has run for" in said:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert re.match(r"kernel forever, launched at .*: it has run for \d+ seconds; Ctrl-C, ", said)
+    assert "KeyboardInterrupt" in err
+    assert "it has run for" not in err
+
+
 def test_the_stop_button_of_a_notebook_ends_a_launch(cache):
     """In a kernel of its own, which is interrupted as Jupyter interrupts it."""
     manager_of = pytest.importorskip("jupyter_client.manager", reason="needs Jupyter")
