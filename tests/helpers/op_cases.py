@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
+import lab
 import reference
 from jitloader import building, commands
 from toolchain.code import Recipe
@@ -408,6 +409,13 @@ def worst(
         )
         lines.append(f"  {found}" + (f", where {given}" if given else ""))
     return "\n".join(lines)
+
+
+def no_findings(function: Callable, *args: object, **kwargs: object) -> lab.Report:
+    """The report of lab.check, which has no findings; however busy the machine is."""
+    report = lab.check(function, *args, seconds=1800, **kwargs)
+    assert report.findings.empty, str(report)
+    return report
 
 
 def assert_none(

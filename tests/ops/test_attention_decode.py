@@ -4,10 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, converted, error, in_pairs, module_of
+from op_cases import DEVICE, converted, error, in_pairs, module_of, no_findings
 from torch import Tensor
 
-import lab
 import reference
 
 module = module_of("attention_decode")
@@ -281,5 +280,4 @@ def test_checker(version: str):
     inputs = in_pages(drawn((2, 4, 2, 64), 2, 48), 8)
     inputs["block_table"][1, 5] = -1
     given = inputs | {"lengths": ints(48, 17), "version": version}
-    report = lab.check(attention_decode, **given, traffic=False)
-    assert report.findings.empty, str(report)
+    no_findings(attention_decode, **given, traffic=False)

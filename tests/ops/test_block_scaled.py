@@ -10,11 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_calls import bits_of
-from op_cases import DEVICE, in_pairs, module_of
+from op_cases import DEVICE, in_pairs, module_of, no_findings
 from torch import Tensor
 
 import jitload
-import lab
 import reference
 from docs.programs.blackwell_ladder import RUNGS
 from toolchain import machine, resources
@@ -336,11 +335,9 @@ def test_refused_products(name: str, changes: dict, message: str):
 @each_op
 @each_version
 def test_checker(version: str, name: str):
-    report = lab.check(quantized, name, drawn((140, 96)), version=version, traffic=False)
-    assert report.findings.empty, str(report)
+    no_findings(quantized, name, drawn((140, 96)), version=version, traffic=False)
     given = pairs(name, 9, 40, 96)
-    report = lab.check(matmul_block_scaled, **given, version=version, traffic=False)
-    assert report.findings.empty, str(report)
+    no_findings(matmul_block_scaled, **given, version=version, traffic=False)
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ from op_cases import (
     in_pairs,
     largest,
     module_of,
+    no_findings,
     outcome,
 )
 from torch import Tensor
 
-import lab
 import reference
 
 module = module_of("grouped_matmul")
@@ -243,25 +243,21 @@ def test_refused(changes: dict[str, Tensor], message: str):
 
 @pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
-@pytest.mark.parametrize("act", ["none", "swiglu"])
-@pytest.mark.parametrize("order", [0, 1])
-@each_version
-def test_checker(version: str, order: int, act: str):
+@in_pairs(version=module.VERSIONS, order=[0, 1], act=["none", "swiglu"], layout=["row", "column"])
+def test_checker(version: str, order: int, act: str, layout: str):
     inputs = drawn(units=136, cols=272, outside=7, act=act)
-    for its in (inputs, inputs | {"w": inputs["w"].mT.contiguous().mT}):
-        report = lab.check(
-            both_ways,
-            grouped_matmul,
-            its,
-            gradient_like(inputs),
-            version=version,
-            traffic=False,
-            thread_order=order,
-        )
-        assert report.findings.empty, str(report)
-        names = [launch.split("<")[0] for launch in report.launches["kernel"]]
-        name = (
-            f"matmul_{version}" if version in ("registers", "mma") else f"grouped_matmul_{version}"
-        )
-        of_z = ["gradient_of_z"] * (act != "none")
-        assert names == ["set_up_groups", name, *of_z, *["set_up_groups", name] * 2]
+    if layout == "column":
+        inputs["w"] = inputs["w"].mT.contiguous().mT
+    report = no_findings(
+        both_ways,
+        grouped_matmul,
+        inputs,
+        gradient_like(inputs),
+        version=version,
+        traffic=False,
+        thread_order=order,
+    )
+    names = [launch.split("<")[0] for launch in report.launches["kernel"]]
+    name = f"matmul_{version}" if version in ("registers", "mma") else f"grouped_matmul_{version}"
+    of_z = ["gradient_of_z"] * (act != "none")
+    assert names == ["set_up_groups", name, *of_z, *["set_up_groups", name] * 2]

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 from jit_cases import output_of
-from op_cases import DEVICE, Case, assert_close_to_pytorch, outcome
+from op_cases import DEVICE, Case, assert_close_to_pytorch, no_findings, outcome
 from torch import Tensor
 
 import lab
@@ -536,16 +536,13 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype, orde
     deep = torch.randn(72, 4104).to(dtype)
     for version in BY_TENSOR_CORES:
         for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
-            report = lab.check(matmul, *given, version=version, thread_order=order)
-            assert report.findings.empty, report
+            report = no_findings(matmul, *given, version=version, thread_order=order)
             late = version in VERSIONS[5:]
             assert kernels_of(report) == [f"matmul_{'specialized' if late else version}"]
     residual = torch.randn(264, 264).to(dtype)
-    report = lab.check(matmul, x, w, bias, residual, act="gelu", thread_order=order)
-    assert report.findings.empty, report
+    no_findings(matmul, x, w, bias, residual, act="gelu", thread_order=order)
     odd = (x[:, :-1].contiguous(), transposed(w)[:, :-1])  # the one is copied
-    report = lab.check(matmul, *odd, thread_order=order)
-    assert report.findings.empty, report
+    report = no_findings(matmul, *odd, thread_order=order)
     assert kernels_of(report) == ["align_rows", "matmul_specialized"]
     for rows, units, wanted in (
         (8, 64, "_mma<"),
@@ -553,22 +550,18 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype, orde
         (20, 64, "<FewRowsUntransposed<"),
         (72, 72, "<FewRowsUntransposed<"),
     ):
-        report = lab.check(matmul, deep[:rows], deep[:units], thread_order=order)
-        assert report.findings.empty, report
+        report = no_findings(matmul, deep[:rows], deep[:units], thread_order=order)
         (kernel,) = report.launches["kernel"]
         assert kernel.startswith(f"matmul_few_rows{wanted}")
     for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
-        report = lab.check(matmul, *given, thread_order=order)
-        assert report.findings.empty, report
+        report = no_findings(matmul, *given, thread_order=order)
         assert kernels_of(report) == ["matmul_specialized", "matmul_split_k_reduce"]
     floats = x.float(), transposed(w.float())
     for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
-        report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)
-        assert report.findings.empty, report
+        report = no_findings(matmul, *floats, tf32=True, version=version, thread_order=order)
         assert len(report.launches) == launches
     for given in (floats, (transposed(floats[0]), floats[1].contiguous())):
-        report = lab.check(matmul, *(t.double() for t in given), thread_order=order)
-        assert report.findings.empty, report
+        report = no_findings(matmul, *(t.double() for t in given), thread_order=order)
         assert kernels_of(report) == ["matmul_mma"]
 
 

@@ -6,11 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DEVICE, in_pairs, module_of
+from op_cases import DEVICE, in_pairs, module_of, no_findings
 from torch import Tensor
 
 import jitload
-import lab
 import reference
 from kernels import SCALINGS
 
@@ -193,7 +192,4 @@ def test_refused_options():
 @each_scaling
 @each_version
 def test_checker(version: str, scaling: str):
-    report = lab.check(
-        quantize, drawn((140, 260)), **options(scaling), version=version, traffic=False
-    )
-    assert report.findings.empty, str(report)
+    no_findings(quantize, drawn((140, 260)), **options(scaling), version=version, traffic=False)
