@@ -134,7 +134,8 @@ _CHECK_FLAGS = [
 ]
 _NEW, _DELETE = ("_Znwm", "_Znam"), ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
 _ASSERTION = "_ZSt21__glibcxx_assert_failPKciS0_S0_"
-_WRAPPED = ("memcpy", "memmove", "memset", "malloc", "free", *_NEW, *_DELETE, _ASSERTION)
+_WRAPPED = ("memcpy", "memmove", "memset", "malloc", "calloc", "realloc", "free")
+_WRAPPED += (*_NEW, *_DELETE, _ASSERTION)
 CHECK_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]
 
 

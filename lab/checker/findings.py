@@ -88,6 +88,7 @@ HINTS = {
     "register in use": "Wait with wgmma.wait_group or tcgen05.wait::ld before registers are used.",
     "missing wgmma fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
+    "refused call": "It does nothing, and returns this error: a program has to ask for it.",
     "host copy": "The work is the kernels': leave in the device's memory what they need",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
     " with cudaMallocManaged.",
@@ -120,8 +121,13 @@ def rows(
     if raised is None or any(row["kind"] == "timeout" for row in found):  # this made it raise
         return found
     row = _raised(raised, places)
-    if isinstance(raised, Crashed) and any(it["kind"] == row["kind"] for it in found):
-        return found
+    if isinstance(raised, Crashed):
+        for it in found:
+            if it["kind"] == "host overrun" and f"{it['file']}:{it['line']}" in row["message"]:
+                it["message"] += ": the program ended here"
+                return found
+            if it["kind"] == row["kind"]:
+                return found
     places_found = {(it["kind"], it["line"]) for it in found}
     return found if (row["kind"], row["line"]) in places_found else [*found, row]
 
@@ -189,6 +195,13 @@ def hint_for(row: dict[str, Any]) -> str | None:
     if row["kind"] == "race" and row["tensor"]:
         is_in_block = row["block"] == row["other_block"]
         return HINTS["race"] + (" Put __syncthreads() between them." if is_in_block else BLOCKS)
+    if row["kind"] == "host overrun" and row["message"].startswith("the host"):
+        return HINTS["out of bounds"]
+    if row["kind"] == "host access" and "declared at" in memory(row):
+        return (
+            "Only kernels may use a __device__ variable: cudaMemcpyFromSymbol and"
+            " cudaMemcpyToSymbol copy it; or declare it __managed__."
+        )
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
     is_known |= row["kind"] != "out of bounds" or row["message"].endswith(PAST)
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
@@ -251,7 +264,8 @@ def _finding(
             byte = it["address"] - layout.address
             row |= {"tensor": name, "byte": byte, "element": name + layout.at(byte)}
             row["view"] = layout.offset
-        row["allocated"] = places.made(region, it["made_by"], launches[it["launch"]])
+        launch = launches[it["launch"]] if launches else None
+        row["allocated"] = places.made(region, it["made_by"], launch)
         row["freed"] = places.of_callers(it["freed_by"])
     if other["access"]:
         file, line, _ = places.of(other, "")

@@ -130,7 +130,7 @@ class Places:
                 yield (build.folder / "sources" / kept).read_text(errors="replace")
 
     def made(
-        self, region: dict[str, Any], callers: list[tuple[str, int]], launch: dict[str, Any]
+        self, region: dict[str, Any], callers: list[tuple[str, int]], launch: dict[str, Any] | None
     ) -> str:
         """Where memory comes from, as text; "" if unknown."""
         match TYPES[region["type"]]:
@@ -141,7 +141,7 @@ class Places:
                 return f"allocated at {place}" if place else ""
             case "shared" if region["name"] == DYNAMIC:
                 return f"of the launch at {Path(launch['file']).name}:{launch['line']}"
-        found = self._declaration(region["name"], launch["kernel"])
+        found = self._declaration(region["name"], launch["kernel"] if launch else "")
         return f"declared at {found}" if found else ""
 
     def is_constant(self, name: str) -> bool:

@@ -27,6 +27,7 @@ import json
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -225,7 +226,9 @@ def _checker() -> ctypes.CDLL:
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
     checker.simulator_check_reuse.argtypes = [yes, ctypes.c_int]
-    checker.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
+    checker.simulator_check_variable.argtypes = [
+        *(text, size, size, yes, yes, text, text, ctypes.c_int)
+    ]
     checker.simulator_check_kernel.argtypes = [text, size, text]
     checker.simulator_check_tensor.argtypes = [place, size, size, text, place]
     checker.simulator_check_name.argtypes = [place, text, yes]
@@ -259,17 +262,35 @@ _KERNEL = re.compile(
 )
 
 
+_DEVICE, _MANAGED = 2, 3  # cudaMemoryType
+
+
+def device_variables(code: str) -> dict[str, int]:
+    """The names of a blanked code's __device__, __constant__ and __managed__ variables, and whose
+    memory each is. Constants are left out: the host may have their values, too."""
+    found: dict[str, int] = {}
+    for qualifier in ("__device__", "__constant__", "__managed__"):
+        for it in jitload.declared(code, qualifier):
+            said = re.split(r"[;{}]", code[max(0, it.name_at - 400) : it.name_at])[-1]
+            if not re.search(r"\b(?:const|constexpr|using|typedef|template)\b", said):
+                found[it.name] = _MANAGED if "__managed__" in said else _DEVICE
+    return found
+
+
 @cache
 def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
     """Register a build's kernels, shared arrays and device variables: addresses and declarers."""
     folder = build.folder / "sources"
     text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
     kernels = set(_KERNEL.findall(text))
+    of_device = device_variables(text)
     library = str(build.library).encode()
     for function in symbols.functions(str(build.library)):
         if function.name.partition("<")[0].rpartition(":")[2] in kernels:
             checker.simulator_check_kernel(library, function.offset, function.name.encode())
-    for name, *where in symbols.variables(str(build.library)):
+    variables = symbols.variables(str(build.library))
+    named = Counter(it.name.rpartition("::")[2] for it in variables if not it.thread_local)
+    for name, *where in variables:
         if name == "simulator::static_shared":  # the empty symbol for the others' addresses
             continue
         *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
@@ -277,7 +298,9 @@ def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
         # Symbols of the compiler and the C library: `guard variable for k()::tile`, `completed.0`.
         if name.startswith("guard variable") or re.search(r"^__|\.", own_name):
             owner = own_name = ""
-        known = owner in kernels, owner.encode(), own_name.encode()
+        is_alone = owner not in kernels and named[own_name] == 1  # no variable of the host's, too
+        of = of_device.get(own_name, 0) if is_alone else 0
+        known = owner in kernels, owner.encode(), own_name.encode(), of
         checker.simulator_check_variable(library, *where, *known)
 
 

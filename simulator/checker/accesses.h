@@ -125,8 +125,26 @@ inline void Recorder::gave_back(void* memory) {
     if (mode == Mode::Off && is_on()) {
         std::lock_guard<std::mutex> lock(host_mutex);
         of_host.erase(reinterpret_cast<uintptr_t>(memory));
+        for (auto& it : host.blocks)
+            if (it.begin == reinterpret_cast<uintptr_t>(memory)) it = {};
     }
     if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
+}
+
+// realloc. What the heap has stays there.
+inline void* Recorder::took_again(void* memory, size_t bytes, const void* caller) {
+    const auto at = reinterpret_cast<uintptr_t>(memory);
+    if (memory && at - host.heap >= host.heap_end - host.heap) {
+        gave_back(memory);
+        return took(realloc(memory, bytes), bytes);
+    }
+    void* const guarded = take_for_host(bytes);
+    void* const larger = took(guarded ? guarded : malloc(bytes), bytes);
+    if (!memory || !larger) return larger;
+    memcpy(larger, memory, std::min(bytes, guarded_memory_at(at).second));
+    gave_back(memory);
+    free(give_back_host_memory(memory, "realloc()", caller));
+    return larger;
 }
 
 SIMULATOR_INLINE unsigned Recorder::digest(uintptr_t address, unsigned size) {

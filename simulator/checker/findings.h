@@ -152,6 +152,13 @@ class Findings {
         const auto is_explained = [&](const Finding& it) {
             if (it.use == Finding::Unused) return true;
             const bool is_in_block = it.place.block == it.other.block;
+            // What comes of a barrier that does not order the threads of a block.
+            for (const Finding& barrier : all)
+                if (barrier.is("divergent barrier") && barrier.severity == Severity::Error &&
+                    barrier.launch == it.launch &&
+                    ((it.is("race") && is_in_block) ||
+                     (it.is("uninitialised") && it.region && it.region->is_shared())))
+                    return true;
             if (it.is("race") && it.place.site && it.other.site &&
                 (is_no_race(it.place.site, it.other.site, is_in_block) ||
                  is_no_race(it.other.site, it.place.site, is_in_block)))

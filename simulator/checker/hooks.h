@@ -92,17 +92,30 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     return memset(to, byte, bytes);
 }
 // What a kernel takes from the heap, and gives back.
-SIMULATOR_HOOK void* __wrap_malloc(size_t bytes) { return recorder.took(malloc(bytes), bytes); }
+#define SIMULATOR_TAKES(name, bytes, call)                     \
+    SIMULATOR_HOOK void* __wrap_##name {                       \
+        void* const guarded = recorder.take_for_host(bytes);   \
+        return recorder.took(guarded ? guarded : call, bytes); \
+    }
+SIMULATOR_TAKES(malloc(size_t bytes), bytes, malloc(bytes))
+SIMULATOR_TAKES(_Znam(size_t bytes), bytes, operator new[](bytes))
+#undef SIMULATOR_TAKES
+SIMULATOR_HOOK void* __wrap_calloc(size_t count, size_t size) {
+    size_t bytes;
+    const bool is_too_large = __builtin_mul_overflow(count, size, &bytes);
+    void* const guarded = is_too_large ? nullptr : recorder.take_for_host(bytes);
+    return recorder.took(guarded ? memset(guarded, 0, bytes) : calloc(count, size), bytes);
+}
+SIMULATOR_HOOK void* __wrap_realloc(void* memory, size_t bytes) {
+    return recorder.took_again(memory, bytes, __builtin_return_address(0));
+}
 SIMULATOR_HOOK void* __wrap__Znwm(size_t bytes) {
     return recorder.took(operator new(bytes), bytes);
 }
-SIMULATOR_HOOK void* __wrap__Znam(size_t bytes) {
-    return recorder.took(operator new[](bytes), bytes);
-}
-#define SIMULATOR_GIVES_BACK(name, call) \
-    SIMULATOR_HOOK void __wrap_##name {  \
-        recorder.gave_back(memory);      \
-        call(memory);                    \
+#define SIMULATOR_GIVES_BACK(name, call)                                                    \
+    SIMULATOR_HOOK void __wrap_##name {                                                     \
+        recorder.gave_back(memory);                                                         \
+        call(simulator::give_back_host_memory(memory, #call, __builtin_return_address(0))); \
     }
 SIMULATOR_GIVES_BACK(free(void* memory), free)
 SIMULATOR_GIVES_BACK(_ZdlPv(void* memory), operator delete)

@@ -1,6 +1,7 @@
 // What the host does wrong while its launches are watched: it reads what cudaMemcpy has brought
-// though nobody has written it, reads the device's own memory, or managed memory before it has
-// waited for the kernels that write there; it asks for launches that CUDA refuses; and it puts work
+// though nobody has written it, reads the device's own memory, a __device__ variable among it, or
+// managed memory before it has waited for the kernels that write there; it leaves what it has from
+// malloc or new[]; it asks for launches that CUDA refuses; and it puts work
 // on the same memory into streams that nothing orders.
 #pragma once
 #include <malloc.h>
@@ -24,10 +25,12 @@ Site* Recorder::host_site(uintptr_t pc, Kind kind) {
 
 void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t pc) {
     if (!is_on() || host_is_device) return;
-    if (!arena.holds(address))
+    if (leaves_block(address, size, kind, pc)) return;
+    Region* region = region_of_variable(address);
+    if (!region && !arena.holds(address))
         return only_reads(kind) ? host_reads_copy(address, size, pc) : void();
     if (sorted.empty()) arrange();
-    Region* const region = find(address);
+    if (!region) region = find(address);
     const bool is_device_tensor = device_tensors && region && region->type == Region::Given;
     if (!region || !(region->is_cudas() || is_device_tensor) || is_strong(kind)) return;
     Site* const site = host_site(pc, kind);
@@ -46,6 +49,68 @@ void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t 
         finding.message += is_copied ? "|copy" : "|kernel";
     }
     report(finding);
+}
+
+void Recorder::watch_host(const Variable& variable) {
+    if (variable.of == cudaMemoryTypeUnregistered) return;
+    const uintptr_t base = base_of(variable.library), begin = base + variable.offset;
+    if (!base) return;
+    host.variables.emplace(begin, variable);
+    host.first_variable = std::min(host.first_variable, begin);
+    host.end_of_variables = std::max(host.end_of_variables, begin + variable.bytes);
+}
+
+// Of a variable of the device: as of the last launch, with what kernels have done there in all.
+Region* Recorder::region_of_variable(uintptr_t address) {
+    const auto after = host.variables.upper_bound(address);
+    if (after == host.variables.begin()) return nullptr;
+    const auto& [begin, variable] = *std::prev(after);
+    if (address - begin >= variable.bytes) return nullptr;
+    Region* found = nullptr;
+    for (Region& it : regions) {
+        if (it.begin != begin || it.type != Region::Device) continue;
+        if (found) {
+            it.last_write = std::max(it.last_write, found->last_write);
+            it.last_read = std::max(it.last_read, found->last_read);
+            it.last_atomic = std::max(it.last_atomic, found->last_atomic);
+        }
+        found = &it;
+    }
+    if (!found) {  // nothing has been launched
+        found = &add(begin, variable.bytes, Region::Device, variable.name);
+        found->end = begin;
+    }
+    found->of = variable.of;
+    return found;
+}
+
+// Whether the host goes past the end, or the beginning, of memory with guards that it has from
+// malloc or new[].
+bool Recorder::leaves_block(uintptr_t address, size_t size, Kind kind, uintptr_t pc) {
+    if (address - host.heap >= host.heap_end - host.heap) return false;
+    const auto [memory, bytes] = guarded_memory_at(address);
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    if (address >= begin && address + size <= begin + bytes) {
+        host.block_at(address) = {begin, bytes};
+        return false;
+    }
+    {
+        std::lock_guard<std::mutex> lock(host_mutex);
+        if (!of_host.count(begin)) return false;
+    }
+    if (Site* site = host_site(pc, kind)) {
+        Finding finding{};
+        finding.kind = "host overrun";
+        finding.place.site = site;
+        finding.message =
+            text("the host %s %zu bytes, ", only_reads(kind) ? "reads" : "writes", size);
+        finding.message +=
+            address < begin ? text("%zu before the beginning", begin - address)
+                            : text("the last %zu past the end", address + size - begin - bytes);
+        finding.message += text(" of memory of %zu bytes, which it has from malloc or new", bytes);
+        report(finding);
+    }
+    return true;
 }
 
 // The program ends there.
@@ -73,7 +138,9 @@ bool Recorder::passes_end(uintptr_t begin, size_t bytes, bool writes) {
         if (after == of_host.begin()) return false;
         const auto& [block, size] = *std::prev(after);
         if (begin >= block + size || bytes <= block + size - begin) return false;
-        if (malloc_usable_size(reinterpret_cast<void*>(block)) >= size + 2 * alignof(max_align_t))
+        const bool is_guarded = block - host.heap < host.heap_end - host.heap;
+        if (!is_guarded &&
+            malloc_usable_size(reinterpret_cast<void*>(block)) >= size + 2 * alignof(max_align_t))
             return false;
         has = size, past = begin + bytes - (block + size);
     }
@@ -276,6 +343,14 @@ void Recorder::report_streams(const Streams::Work& work, const Streams::Span& ou
     finding.from = work.from, finding.other_from = other.from;
     finding.message = told(work, ours.how, finding.place) + "|";
     finding.message += told(other, theirs.how, finding.other);
+    report(finding);
+}
+
+void Recorder::refused_call(const Error& error) {
+    Finding finding{};
+    finding.kind = "refused call";
+    finding.message = error.message;
+    finding.from = callers();
     report(finding);
 }
 

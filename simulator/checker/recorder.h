@@ -63,6 +63,9 @@ class Recorder final : public Watcher {
     Region& add(uintptr_t begin, size_t bytes, Region::Type type, std::string name, size_t pad = 0);
     Region* region_at(uintptr_t address);
 
+    // From here on the host's accesses to a variable of the device are seen.
+    void watch_host(const Variable& variable);
+
     // ---- from the executor
 
     void begin_launch(const Launch& launch, Memory shared,
@@ -126,6 +129,7 @@ class Recorder final : public Watcher {
     std::vector<HostWait> host_waits;
     void note_host_wait();
     void refused(const Launch& launch, const Error& error) override;
+    void refused_call(const Error& error) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
 
@@ -193,6 +197,10 @@ class Recorder final : public Watcher {
     // only its bounds are looked at.
     void* took(void* memory, size_t bytes);
     void gave_back(void* memory);
+    void* take_for_host(size_t bytes) {
+        return is_on() && mode == Mode::Off ? take_host_memory(bytes) : nullptr;
+    }
+    void* took_again(void* memory, size_t bytes, const void* caller);
 
     // The running thread begins a stretch of its code.
     void ran(uintptr_t at) {
@@ -303,11 +311,27 @@ class Recorder final : public Watcher {
         std::vector<Unwritten> unwritten;          // by address
         uintptr_t begin = ~uintptr_t(0), end = 0;  // of all those
         uint32_t waited = 0;                       // when it has waited for the device
+        std::map<uintptr_t, Variable> variables;   // of the device, by address
+        uintptr_t first_variable = ~uintptr_t(0), end_of_variables = 0;
+        uintptr_t heap = 0, heap_end = 0;  // what it has from malloc or new[], and beyond
+        // The block of the heap that was used last in each gigabyte, of which none has two.
+        struct Block {
+            uintptr_t begin = 0;
+            size_t size = 0;
+        } blocks[64];
+        Block& block_at(uintptr_t address) { return blocks[(address >> 30) % 64]; }
 
-        SIMULATOR_INLINE bool may_watch(uintptr_t address) const {
-            return arena.holds(address) || address - begin < end - begin;
+        SIMULATOR_INLINE bool may_watch(uintptr_t address) {
+            if (address - heap < heap_end - heap) {
+                const Block& block = block_at(address);
+                return address - block.begin >= block.size || address - begin < end - begin;
+            }
+            return arena.holds(address) || address - begin < end - begin ||
+                   address - first_variable < end_of_variables - first_variable;
         }
     } host;
+    bool leaves_block(uintptr_t address, size_t size, Kind kind, uintptr_t pc);
+    Region* region_of_variable(uintptr_t address);
     [[gnu::noinline]] void host_access(uintptr_t address, size_t size, Kind kind, uintptr_t pc);
     Streams streams;
     void note_touched(Streams::Work& work);

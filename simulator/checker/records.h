@@ -35,6 +35,7 @@ struct Variable {
     size_t offset, bytes;
     bool is_shared, is_kernels;
     std::string owner, name;
+    cudaMemoryType of;  // Device, or Managed; else the host may use it as it likes
 };
 
 }  // namespace

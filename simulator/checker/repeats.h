@@ -161,15 +161,23 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
         if (is_stopping()) is_used = true;  // the time is over, and nothing is known
         for (Finding* it : doubts) it->use = is_used ? Finding::Used : Finding::Unused;
     }
+    const auto is_local = [](const Source* it) { return it->what == Source::Local; };
     // A launch that does not do the same again tells nothing: it reads a clock.
-    if (!recorder.findings.has_error() && differs(run, Change::Everything) &&
-        !differs(run, Change::Nothing)) {
+    const auto look_for = [&](Change how) {
+        if (recorder.findings.has_error() || !differs(run, how) || differs(run, Change::Nothing))
+            return false;
         if (seen.size() > most_sources) seen.resize(most_sources);
         for (Source* it : seen)
             // With other tokens once more: something else may have been the same as one.
             if (differs(run, Change::One, it) &&
                 (it->what != Source::Load || differs(run, Change::One, it)))
                 note_differences(*it);
+        return true;
+    };
+    if (!look_for(Change::Everything) && std::any_of(seen.begin(), seen.end(), is_local)) {
+        other_byte = no_number;
+        look_for(Change::Locals);
+        other_byte = large;
     }
     for (const auto* all : {&kept, &kept_shared})
         for (const Kept& it : *all) restore(*it.region, it.after);

@@ -239,9 +239,10 @@ SIMULATOR_CHECK void simulator_check_reuse(bool skips, int processors) {
 // A variable of a library: see Variable.
 SIMULATOR_CHECK void simulator_check_variable(const char* library, size_t offset, size_t bytes,
                                               bool is_shared, bool is_kernels, const char* owner,
-                                              const char* name) {
+                                              const char* name, int of) {
     simulator::recorder.variables.push_back(
-        {library, offset, bytes, is_shared, is_kernels, owner, name});
+        {library, offset, bytes, is_shared, is_kernels, owner, name, cudaMemoryType(of)});
+    simulator::recorder.watch_host(simulator::recorder.variables.back());
 }
 
 // A kernel of a library, by its name with its template arguments.

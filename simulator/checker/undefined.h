@@ -75,12 +75,14 @@ class Undefined {
     struct Loaded {
         uint32_t token, value;
     };
-    enum class Change { Nothing, Everything, One };
+    enum class Change { Nothing, Everything, Locals, One };
 
     Source& source(Source::What what, const char* name, const char* file, int line);
     Source& cells_of(Region& region);
     bool is_chosen(const Source& it) const {
-        return change == Change::Everything || (change == Change::One && chosen == &it);
+        return change == Change::Everything ||
+               (change == Change::Locals && it.what == Source::Local) ||
+               (change == Change::One && chosen == &it);
     }
     void keep(std::vector<char> Kept::* what);
     static void restore(const Region& region, const std::vector<char>& bytes);
@@ -101,6 +103,7 @@ class Undefined {
     static constexpr size_t most_sources = 16, most_dependents = 1 << 12;
     // Large in each type, and finite; and its negative.
     static constexpr unsigned char large = 0x7a, least = 0xfa;
+    static constexpr unsigned char no_number = 0xff;  // which times 0 is not 0
     unsigned char other_byte = large;
 
     uint64_t most_blocks = 0, accesses = 0, most_accesses = ~uint64_t(0);

@@ -16,6 +16,10 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, do
     new (this) Recorder;
     variables = std::move(known_variables);
     kernels = std::move(known_kernels);
+    for (const Variable& it : variables) watch_host(it);
+    const Memory guarded = guarded_range();
+    host.heap = reinterpret_cast<uintptr_t>(guarded.first);
+    host.heap_end = host.heap + guarded.second;
     seed = with_seed;
     most_threads = threads;
     is_counting = with_traffic;

@@ -99,7 +99,7 @@ void tell_of_rows(const Box& to, const cudaExtent& extent) {
 
 cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent,
                         cudaMemcpyKind kind, cudaStream_t stream) {
-    if (const Error error = check_copy(to, from, extent, kind); error.code) return record(error);
+    if (const Error error = check_copy(to, from, extent, kind); error.code) return refuse(error);
     if (is_empty(extent)) return broken();
     if (passes_end_of_host(from, extent, false) || passes_end_of_host(to, extent, true))
         return coded(cudaErrorInvalidValue).code;
@@ -147,7 +147,7 @@ struct Fill {
 };
 
 cudaError_t submit_fill(const Fill& fill, cudaStream_t stream) {
-    if (const Error error = fill.check(); error.code) return record(error);
+    if (const Error error = fill.check(); error.code) return refuse(error);
     if (is_empty(fill.extent)) return broken();
     tell_of_rows(fill.to, fill.extent);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {

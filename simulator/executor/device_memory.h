@@ -68,7 +68,7 @@ cudaError_t cudaFree(void* address) {
     if (watcher) watcher->synchronised();
     if (const cudaError_t error = broken()) return error;
     if (const cudaError_t error = take_back(address, is_of_device))
-        return record({error, text("invalid argument: cudaFree(%p), which is none of the addresses "
+        return refuse({error, text("invalid argument: cudaFree(%p), which is none of the addresses "
                                    "that cudaMalloc has given out, or has been freed before",
                                    address)});
     return cudaSuccess;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 #include "messages.h"
+#include "watcher.h"
 
 namespace simulator {
 
@@ -42,6 +43,12 @@ cudaError_t record(cudaError_t code) {
 cudaError_t record(const Error& error) {
     if (error.code != cudaSuccess) pending = detailed = error;
     return error.code;
+}
+
+// What a call of the host's asks for is wrong, which a program that asks for no error never learns.
+cudaError_t refuse(const Error& error) {
+    if (watcher) watcher->refused_call(error);
+    return record(error);
 }
 
 // A kernel that fails while it runs leaves no usable device to CUDA: from then on every call that

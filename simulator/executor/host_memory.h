@@ -15,7 +15,7 @@ class HostMemory {
   public:
     // Null where it is to be the heap's.
     void* take(size_t bytes) {
-        if (!host_call.stack || watcher || (worker && worker->running)) return nullptr;
+        if (!host_call.stack || (worker && worker->running)) return nullptr;
         std::lock_guard<std::mutex> lock(mutex);
         if (given.size() >= most) return nullptr;
         void* memory = guarded.allocate(bytes, alignof(max_align_t));
@@ -32,7 +32,7 @@ class HostMemory {
         std::lock_guard<std::mutex> lock(mutex);
         if (!given.erase(memory)) return false;
         GuardedMemory::Island of;
-        if (const uintptr_t at = guarded.damage(uintptr_t(memory), of))
+        if (const uintptr_t at = guarded.damage(uintptr_t(memory), of); at && !watcher)
             record({cudaErrorIllegalAddress,
                     "the host's code: illegal memory access: it writes" + where_is(at)});
         guarded.release(memory);
@@ -48,14 +48,17 @@ class HostMemory {
 // Never destroyed: a library may free in its destructors.
 HostMemory& host_memory = *new HostMemory;
 
+// What is watched is the watcher's to guard: what else is called then keeps to the heap.
+void* take_unwatched(size_t bytes) { return watcher ? nullptr : host_memory.take(bytes); }
+
 void* host_malloc(size_t bytes) {
-    void* memory = host_memory.take(bytes);
+    void* memory = take_unwatched(bytes);
     return memory ? memory : malloc(bytes);
 }
 
 void* host_calloc(size_t count, size_t size) {
     size_t bytes;
-    void* memory = __builtin_mul_overflow(count, size, &bytes) ? nullptr : host_memory.take(bytes);
+    void* memory = __builtin_mul_overflow(count, size, &bytes) ? nullptr : take_unwatched(bytes);
     return memory ? memset(memory, 0, bytes) : calloc(count, size);
 }
 
@@ -83,7 +86,7 @@ void* host_realloc(void* memory, size_t bytes) {
 }
 
 void* host_new(size_t bytes) {
-    void* memory = host_memory.take(bytes);
+    void* memory = take_unwatched(bytes);
     return memory ? memory : operator new[](bytes);
 }
 
@@ -114,11 +117,26 @@ void guard_heap_of(const void* function) {
         for (const auto& [name, function] : ours) redirect(info, name, function);
     });
 }
+}  // namespace
+
+void* take_host_memory(size_t bytes) { return host_memory.take(bytes); }
+void* give_back_host_memory(void* memory, const char* function, const void* caller) {
+    return given_back(memory, function, caller);
+}
+Memory guarded_memory_at(uintptr_t address) {
+    const GuardedMemory::Island found = guarded.find(address);
+    return {reinterpret_cast<const void*>(found.begin), found.bytes};
+}
+Memory guarded_range() {
+    uint64_t range[2];
+    guarded.bounds(range);
+    return {reinterpret_cast<const void*>(range[0]), range[1] - range[0]};
+}
 #else
 void guard_heap_of(const void*) {}
-#endif
 
 }  // namespace
+#endif
 }  // namespace simulator
 
 // The entry by which Python calls a library's function.

@@ -22,6 +22,20 @@ Library library_of(const void* code) {
     return {info.dli_fname ? info.dli_fname : "", reinterpret_cast<uintptr_t>(info.dli_fbase)};
 }
 
+// 0 where it is not loaded.
+uintptr_t base_of(const std::string& path) {
+    std::pair<const std::string&, uintptr_t> search{path, 0};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* data) {
+            auto& [path, base] = *static_cast<std::pair<const std::string&, uintptr_t>*>(data);
+            if (info->dlpi_name != path) return 0;
+            base = info->dlpi_addr;
+            return 1;
+        },
+        &search);
+    return search.second;
+}
+
 template <class Visit>
 void with_headers_of(const Library& library, Visit visit) {
     struct Search {
@@ -61,6 +75,7 @@ LibraryCode code_around(const void* function) {
 }
 #else
 Library library_of(const void*) { return {}; }
+uintptr_t base_of(const std::string&) { return 0; }
 #endif
 
 }  // namespace

@@ -167,6 +167,7 @@ class Watcher {
     virtual void waits(const void* stream, const void* event) = 0;
     // CUDA refuses a launch.
     virtual void refused(const Launch& launch, const Error& error) = 0;
+    virtual void refused_call(const Error& error) = 0;
 
     // The time for launches is over: where the threads of a block stood, from each thread that had
     // one; and the end of the launch.
@@ -266,6 +267,14 @@ struct Repeating {
 // Where a kernel under check calls what tells of its asynchronous work, and where what it does
 // fails.
 extern const void *told_from, *failed_from;
+
+// What the host of a watched call has from malloc or new[] has guards (host_memory.h). Null where
+// it is to be the heap's; `memory`, unless it is of those, and is given back; the allocation with
+// guards that an address is in, or the nearest; and where all of them may lie.
+void* take_host_memory(size_t bytes);
+void* give_back_host_memory(void* memory, const char* function, const void* caller);
+Memory guarded_memory_at(uintptr_t address);
+Memory guarded_range();
 
 // For a watcher: gives up the running block, which is about to do what cannot be let happen.
 [[noreturn]] void stop_block(const char* message);

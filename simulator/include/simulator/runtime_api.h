@@ -209,12 +209,16 @@ inline cudaPitchedPtr make_cudaPitchedPtr(void* memory, size_t pitch, size_t wid
 template <class T>
 cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
-    return copy_symbol((void*)&symbol, sizeof(T), true, (void*)from, bytes, offset, kind, nullptr);
+    const cudaError_t error =
+        copy_symbol((void*)&symbol, sizeof(T), true, (void*)from, bytes, offset, kind, nullptr);
+    return error ? error : cudaStreamSynchronize(nullptr);
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
                                  cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
-    return copy_symbol((void*)&symbol, sizeof(T), false, to, bytes, offset, kind, nullptr);
+    const cudaError_t error =
+        copy_symbol((void*)&symbol, sizeof(T), false, to, bytes, offset, kind, nullptr);
+    return error ? error : cudaStreamSynchronize(nullptr);
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, size_t bytes,

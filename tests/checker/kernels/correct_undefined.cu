@@ -198,3 +198,15 @@ extern "C" void structure_set_in_part(const float* x, float* y, int n) {
     parts_of_structures<<<blocks_of(n), kThreads>>>(x, y, all, n);
     cudaFree(all);
 }
+
+// What has no value is left out where its weight is 0.
+__global__ void weighed(const float* x, float* y, int n) {
+    float kept[8];
+    for (int k = 0; k < 4; k++) kept[k] = x[k];
+    float sum = 0;
+    for (int k = 0; k < 8; k++)
+        if (const float weight = k < 4) sum += kept[k] * weight;
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = sum;
+}
+EXPORT(zero_weights, weighed<<<blocks_of(n), kThreads>>>(x, y, n))

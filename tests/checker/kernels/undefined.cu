@@ -107,3 +107,14 @@ extern "C" void through_scratch(const float* x, float* y, int n) {
     read_both<<<blocks_of(n), kThreads>>>(scratch, y, n);
     cudaFree(scratch);
 }
+
+// Of any other value of the rest than infinity and NaN, a weight of 0 would leave nothing.
+__global__ void weighed(const float* x, float* y, int n) {
+    float kept[8];  // BUG times_zero: uninitialised
+    for (int k = 0; k < 4; k++) kept[k] = x[k];
+    float sum = 0;
+    for (int k = 0; k < 8; k++) sum += kept[k] * (n - 1000);
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = sum;
+}
+EXPORT(times_zero, weighed<<<blocks_of(n), kThreads>>>(x, y, n))
