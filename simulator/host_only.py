@@ -33,7 +33,7 @@ _VARIABLE = re.compile(
     rf"{_TYPE}(?:\s*\*+\s*|\s+)(?P<name>\w+)\s*(?P<extent>(?:\[[^\];]*\]\s*)*)(?=[;=])"
 )
 _MARKS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+[^\n]*\b__(?:device|global)__", re.M)
-_WORD = re.compile(r"\b\w+\b")
+_WORD = re.compile(r"(?<!\d\.)\b\w+\b")  # no suffix of a number
 _CALLED = re.compile(r"\b(\w+)\s*(?=\()")
 _OPENING = re.compile(r"\s*\(")
 _BESIDE = re.compile(r"(?:\.|->|::|~|\b(?:sizeof|decltype|noexcept)\s*\(\s*)$")
