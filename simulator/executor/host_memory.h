@@ -117,8 +117,13 @@ void guard_heap_of(const void* function) {
         for (const auto& [name, function] : ours) redirect(info, name, function);
     });
 }
+#else
+void guard_heap_of(const void*) {}
+#endif
+
 }  // namespace
 
+#ifdef __linux__
 void* take_host_memory(size_t bytes) { return host_memory.take(bytes); }
 void* give_back_host_memory(void* memory, const char* function, const void* caller) {
     return given_back(memory, function, caller);
@@ -132,11 +137,8 @@ Memory guarded_range() {
     guarded.bounds(range);
     return {reinterpret_cast<const void*>(range[0]), range[1] - range[0]};
 }
-#else
-void guard_heap_of(const void*) {}
-
-}  // namespace
 #endif
+
 }  // namespace simulator
 
 // The entry by which Python calls a library's function.
