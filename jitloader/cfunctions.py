@@ -130,6 +130,10 @@ class CFunction:
                 values = self._values(arguments, configuration, place)
             return self._run(arguments, values, tracked)
 
+    def call_through(self, wrapper: Callable[[Callable], Callable]) -> None:
+        """From now on, make each call through what `wrapper` returns for it."""
+        self._call = wrapper(self._call)
+
     def _values(
         self, arguments: tuple, configuration: Configuration | None, place: torch.device
     ) -> list[object]:

@@ -24,6 +24,7 @@ from jitloader import background, kept_objects, runtime
 from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache, free_in_child
+from jitloader.cfunctions import CFunction
 from jitloader.events import reported_as_one
 from jitloader.inputs import Inputs
 from toolchain import parts
@@ -173,6 +174,11 @@ class Launchers:
 
     def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
         """The functions of the build's binding; each raises its launchers' errors in Python."""
+        if self._build.binding == "c":
+            for each in functions.values():
+                if isinstance(each, CFunction):  # it stays itself, with its parameters
+                    each.call_through(self._calling)
+            return functions
         return {
             name: self._calling(each) if callable(each) and not isinstance(each, type) else each
             for name, each in functions.items()

@@ -234,6 +234,33 @@ def test_a_check_compiles_what_it_calls(scene):
     assert background.wait(0), "nobody needs the whole"
 
 
+def test_c_functions_in_parts_keep_their_parameters(tmp_path, cache, monkeypatch):
+    """Signatures are as of the whole, checks name the parameters, and an error is raised."""
+    caches = tmp_path / "cache", cache
+    monkeypatch.setenv("JITLOAD_CACHE", os.pathsep.join(map(str, caches)))
+    source, binding = tmp_path / "halved.cu", tmp_path / "halved.cpp"
+    kernel = "__global__ void halve(float* y) { y[threadIdx.x] /= 2; }\n"
+    source.write_text(kernel + "void halves(float* y, int n) { halve<<<1, n>>>(y); }\n")
+    declared = 'void halves(float* y, int n);\nextern "C" void run'
+    binding.write_text(declared + "(float* y, int n) { halves(y, n); }\n")
+    whole = load(source, binding).run.__signature__
+    source.write_text(source.read_text().replace("/= 2", "*= 0.5f"))
+    opened = load(source, binding)
+    assert opened.build.launchers, "in parts"
+    assert opened.run.__signature__ == whole == opened.instrumented().run.__signature__
+    y = torch.ones(8)
+    opened.run(y, 8)
+    assert y.eq(0.5).all()
+    (finding,) = lab.check(opened.run, y, 9).findings.to_dict("records")
+    assert finding["kind"] == "out of bounds"
+    assert re.search(r"\by\b", finding["message"]), "named as in C"
+
+    source.write_text(source.read_text().replace("*= 0.5f", "*= half"))
+    with pytest.raises(CompileError, match="half"):
+        load(source, binding).run(y, 8)
+    background.stop()
+
+
 def _complete_launchers(kernel: jitload.Kernel) -> None:
     """As the background does, but not when all others are idle."""
     with pytest.MonkeyPatch.context() as patch:
