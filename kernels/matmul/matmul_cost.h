@@ -4,7 +4,8 @@
 #include "vec.cuh"
 
 // The widths of a tile, in columns of y. Those that are no multiple of 64 are for a w by row and
-// not for swiglu, and so is 192: their halves are not made of boxes of 64.
+// not for swiglu, and so is 192: their halves are not made of boxes of 64. Only multiples of 64
+// store z or read a residual.
 constexpr int kColumnsOfTiles[] = {64, 96, 128, 160, 192, 224, 256};
 
 // Whether tiles of this width may be split along k.
@@ -33,12 +34,11 @@ inline double cost_of_step(int columns) {
     }
 }
 
-// The time of a tile, in steps of tiles of 256 columns (0.6 us): of its steps, and of its epilogue,
-// which takes longer without stores by TMA. Of 64 products of random shapes, split or not, a plan
+// The time of a tile, in steps of tiles of 256 columns (0.6 us): of its steps, and of its epilogue
+// in boxes of 64 columns. Of 64 products of random shapes, split or not, a plan
 // by these costs takes 2.6% longer than the fastest one, on average (H200).
 inline double cost_of_tile(int columns, int64_t steps) {
-    const double of_column = columns % 64 == 0 ? 0.03 : 0.065;
-    return cost_of_step(columns) * double(steps) + of_column * columns;
+    return cost_of_step(columns) * double(steps) + 1.92 * ceil_div(columns, 64);
 }
 
 // The cost to write and read a partial product of 256 columns, in steps of tiles of so many (0.6

@@ -29,7 +29,7 @@ struct BoxAt {
 
 // The first row and unit that an epilogue stores: what comes before belongs to another tile. edge:
 // a map of y in boxes of 8 rows. Units are a multiple of 64 after the first of the tile, and rows
-// one of 8.
+// one of 8. At least 64 units are its own.
 struct OwnPart {
     int row = 0, unit = 0;
     const CUtensorMap* edge = nullptr;
@@ -70,12 +70,11 @@ __device__ uint32_t bias_of_tile(const Product<T>& p, int unit, int columns) {
         p.bias + column / of_half * p.units + at, p.bias && column < columns && at < p.units);
 }
 
-// Turns 64 columns of accumulators into z = scale * accumulator + bias. bias: of these columns, in
-// pairs.
-template <class T>
-__device__ void make_z(float (&z)[kAtOnce], float scale, const uint32_t* bias) {
+// Turns accumulators into z = scale * accumulator + bias. bias: of their columns, in pairs.
+template <class T, int N>
+__device__ void make_z(float (&z)[N], float scale, const uint32_t* bias) {
 #pragma unroll
-    for (int i = 0; i < kAtOnce; i += 4) {
+    for (int i = 0; i < N; i += 4) {
         const uint32_t pair = bias[accum_column(i) / 2];
 #pragma unroll
         for (int k = 0; k < 4; ++k) z[i + k] = scale * z[i + k] + of_pair<T>(pair, k % 2);
@@ -138,8 +137,9 @@ __device__ inline void wait_for_stores() {
     if (threadIdx.x % kWarp == 0) tma_store_wait();
 }
 
-// The epilogue of a warpgroup's tile, whose first row and unit are given.
-// more: whether there may be a z or a residual. maps.of_z, box_of_z: where z goes.
+// The epilogue of a warpgroup's tile, whose first row and unit are given. A last chunk of 32
+// columns (then without z and residual) is stored with the 32 before it, in one box. more: whether
+// there may be a z or a residual. maps.of_z, box_of_z: where z goes.
 template <Act act, bool more, class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                    Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
@@ -167,6 +167,14 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
         if (more && p.residual) add_residual(y, residual.wait_for(n));
         if (unit >= own.unit) store_chunk<T>(y, buffers, maps.y, at, stored, own);
         if (more && p.residual) residual.release(n, n == count - 1);
+    }
+    if constexpr (N % kAtOnce != 0) {
+        auto& y = reinterpret_cast<float (&)[N % kAtOnce]>(accum[N / kAtOnce * kAtOnce]);
+        make_z<T>(y, p.scale, bias + N / kAtOnce * kAtOnce);
+        activate<act, T>(y);
+        const BoxAt at = {unit - 32, row, matrix};
+        store_chunk<T>(reinterpret_cast<float (&)[kAtOnce]>(accum[N - kAtOnce]), buffers, maps.y,
+                       at, stored, own);
     }
 }
 template <class T, class Residual, class Maps, class EpilogueBuffers, int N>
@@ -311,20 +319,22 @@ __device__ void epilogue(const float (&accum)[N], const Product<float>& p, Epilo
 }
 
 // The epilogue for y = scale * accumulator, or y += if `adds`: by TMA, 64 columns at a time, while
-// the threads go on. stored: counts the stores.
+// the threads go on. A last chunk of 32 columns is stored with the 32 before it, in one box; then
+// nothing is added. stored: counts the stores.
 template <class T, int N>
 __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffers& buffers,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
                              int& stored, bool adds = false, const OwnPart& own = {}) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
-    for (int n = 0; n < N; n += 32, unit += 64) {
-        if (unit < own.unit) continue;
+    for (int chunk = 0; chunk < N; chunk += kAtOnce) {
+        const int n = smaller(chunk, N - kAtOnce), at = unit + 2 * n;
+        if (at < own.unit) continue;
         char* const box = reinterpret_cast<char*>(buffers.chunks[stored++ % 2]);
         if (first) tma_store_wait_read<1>();  // the buffer is free
         warpgroup_barrier(group);
 #pragma unroll
-        for (int i = 0; i < 32; i += 8) {
+        for (int i = 0; i < kAtOnce; i += 8) {
             uint32_t words[4];
             for (int k = 0; k < 4; ++k)
                 words[k] =
@@ -334,9 +344,9 @@ __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffe
         tma_writes_done();
         warpgroup_barrier(group);
         if (first && adds) {
-            tma_add(map, box, unit, row, matrix);
+            tma_add(map, box, at, row, matrix);
         } else if (first) {
-            store_box<64>(map, box, {unit, row, matrix}, own);
+            store_box<64>(map, box, {at, row, matrix}, own);
         }
     }
 }

@@ -4,17 +4,19 @@
 #include "matmul_pipeline.cuh"
 
 // Rows or units of a part of a tile. TMA takes longer for boxes that lie partly outside of a
-// tensor, so a part at the edge moves inside, as far as is a multiple of `granule`: it begins at
-// `first`, before its own first row or unit, and does not store what belongs to another tile.
+// tensor, so a part at the edge moves inside, as far as is a multiple of `granule` and leaves that
+// much its own: it begins at `first`, before its own first row or unit, and does not store what
+// belongs to another tile.
 struct Span {
     int first, own;
 
     // Span n of spans of `count` each. granule: 0 if it does not move.
     __host__ __device__ Span(int n, int count, int64_t size, int granule)
         : first(n * count), own(first) {
-        const int64_t outside = own < size && granule > 0 ? own + count - size : 0;
-        if (outside > 0 && outside / granule * granule <= own)
-            first -= int(outside / granule * granule);
+        if (own >= size || own + count <= size || granule == 0) return;
+        const int64_t outside = smaller<int64_t>(own + count - size, count - granule);
+        const int64_t moved = outside / granule * granule;
+        if (moved <= own) first -= int(moved);
     }
 };
 

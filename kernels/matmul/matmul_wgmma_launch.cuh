@@ -86,6 +86,7 @@ template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
     if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // each half would be half a box
+    if (columns % 64 != 0 && (p.z || p.residual)) return false;
     return columns % 128 == 0 || (p.act != kSwiglu && p.w.col == 1);
 }
 
@@ -111,11 +112,11 @@ bool launch_best_tiles(const Product<T>& p, int group_rows, cudaStream_t stream)
         if (has_tiles(p, columns) && cost_of_tiles(p, columns) < cost_of_tiles(p, best))
             best = columns;
     if (best == 64) return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 96) return launch_plan<Plan<T, 96, 1, false>>(p, group_rows, stream);
+    if (best == 96) return launch_plan<Plan<T, 96, 1, true, 1, fused>>(p, group_rows, stream);
     if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 160) return launch_plan<Plan<T, 160, 1, false>>(p, group_rows, stream);
+    if (best == 160) return launch_plan<Plan<T, 160, 1, true, 1, fused>>(p, group_rows, stream);
     if (best == 192) return launch_plan<Plan<T, 192, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 224) return launch_plan<Plan<T, 224, 1, false>>(p, group_rows, stream);
+    if (best == 224) return launch_plan<Plan<T, 224, 1, true, 1, fused>>(p, group_rows, stream);
     return launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, group_rows, stream);
 }
 
