@@ -132,14 +132,36 @@ __device__ void store_chunk(const float (&y)[kAtOnce], EpilogueBuffers& buffers,
         store_box<kWarpRows>(
             map, box + of_warp * kTileRow, {at.column, at.row + of_warp, at.matrix}, own);
 }
+// Stores the last 32 columns of a warpgroup's tile, where a box of TMA would reach into the next
+// tile: each warp its own rows, in vectors. box: free. at: of the warpgroup's first row.
+template <class T>
+__device__ void store_half_chunk(const float (&y)[kAtOnce / 2], char* box, const Product<T>& p,
+                                 const BoxAt& at, const OwnPart& own) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce / 2; i += 8) {
+        uint32_t words[4];
+        for (int k = 0; k < 4; ++k) words[k] = rounded_pair<T>(y[i + 2 * k], y[i + 2 * k + 1]);
+        store_accum(box, 2 * i, words);
+    }
+    __syncwarp();
+    const int lane = threadIdx.x % kWarp, column = at.column + lane % 4 * kVec<T>;
+    const int of_warp = threadIdx.x % kWarpgroup / kWarp * kWarpRows;
+    for (int r = of_warp + lane / 4; r < of_warp + kWarpRows; r += kWarp / 4) {
+        const int64_t row = at.row + r;
+        if (row < own.row || row >= p.rows || column >= p.units) continue;
+        const auto* const from = reinterpret_cast<const T*>(box + swizzled(r, lane % 4 * 16));
+        store_at_once(p.y + (at.matrix * p.rows + row) * p.units + column, load<kVec<T>>(from));
+    }
+}
+
 // Waits until the stores of this warp are complete, which must happen before it exits.
 __device__ inline void wait_for_stores() {
     if (threadIdx.x % kWarp == 0) tma_store_wait();
 }
 
-// The epilogue of a warpgroup's tile, whose first row and unit are given. A last chunk of 32
-// columns (then without z and residual) is stored with the 32 before it, in one box. more: whether
-// there may be a z or a residual. maps.of_z, box_of_z: where z goes.
+// The epilogue of a warpgroup's tile, whose first row and unit are given. Where 32 columns are left
+// after the chunks, there is no z and no residual.
+// more: whether there may be a z or a residual. maps.of_z, box_of_z: where z goes.
 template <Act act, bool more, class T, class Residual, class Maps, class EpilogueBuffers, int N>
 __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const uint32_t* bias,
                                    Residual& residual, const Maps& maps, EpilogueBuffers& buffers,
@@ -172,9 +194,10 @@ __device__ void epilogue_activated(float (&accum)[N], const Product<T>& p, const
         auto& y = reinterpret_cast<float (&)[N % kAtOnce]>(accum[N / kAtOnce * kAtOnce]);
         make_z<T>(y, p.scale, bias + N / kAtOnce * kAtOnce);
         activate<act, T>(y);
-        const BoxAt at = {unit - 32, row, matrix};
-        store_chunk<T>(reinterpret_cast<float (&)[kAtOnce]>(accum[N - kAtOnce]), buffers, maps.y,
-                       at, stored, own);
+        if (threadIdx.x % kWarp == 0) tma_store_wait_read<1>();  // these rows of the box are free
+        __syncwarp();
+        char* const box = reinterpret_cast<char*>(buffers.chunks[stored % 2]);
+        store_half_chunk(y, box, p, {unit, row, matrix}, own);
     }
 }
 template <class T, class Residual, class Maps, class EpilogueBuffers, int N>
@@ -319,17 +342,15 @@ __device__ void epilogue(const float (&accum)[N], const Product<float>& p, Epilo
 }
 
 // The epilogue for y = scale * accumulator, or y += if `adds`: by TMA, 64 columns at a time, while
-// the threads go on. A last chunk of 32 columns is stored with the 32 before it, in one box; then
-// nothing is added. stored: counts the stores.
+// the threads go on; what is left of fewer columns is for epilogue_rest. stored: counts the stores.
 template <class T, int N>
 __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffers& buffers,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
                              int& stored, bool adds = false, const OwnPart& own = {}) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
-    for (int chunk = 0; chunk < N; chunk += kAtOnce) {
-        const int n = smaller(chunk, N - kAtOnce), at = unit + 2 * n;
-        if (at < own.unit) continue;
+    for (int n = 0; n + kAtOnce <= N; n += kAtOnce, unit += 64) {
+        if (unit < own.unit) continue;
         char* const box = reinterpret_cast<char*>(buffers.chunks[stored++ % 2]);
         if (first) tma_store_wait_read<1>();  // the buffer is free
         warpgroup_barrier(group);
@@ -344,10 +365,27 @@ __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffe
         tma_writes_done();
         warpgroup_barrier(group);
         if (first && adds) {
-            tma_add(map, box, at, row, matrix);
+            tma_add(map, box, unit, row, matrix);
         } else if (first) {
-            store_box<64>(map, box, {at, row, matrix}, own);
+            store_box<64>(map, box, {unit, row, matrix}, own);
         }
+    }
+}
+
+// y = scale * accumulator for the last 32 columns of a tile of so many columns more than chunks.
+template <class T, int N>
+__device__ void epilogue_rest(const float (&accum)[N], const Product<T>& p,
+                              EpilogueBuffers& buffers, int matrix, int row, int unit, int group,
+                              int stored, const OwnPart& own) {
+    if constexpr (N % kAtOnce != 0) {
+        constexpr int kRest = N % kAtOnce, kBefore = N - kRest;
+        float y[kRest];
+#pragma unroll
+        for (int i = 0; i < kRest; ++i) y[i] = p.scale * accum[kBefore + i];
+        if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<1>();  // the buffer is free
+        warpgroup_barrier(group);
+        char* const box = reinterpret_cast<char*>(buffers.chunks[stored % 2]);
+        store_half_chunk(y, box, p, {unit + 2 * kBefore, row, matrix}, own);
     }
 }
 

@@ -245,6 +245,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 } else if constexpr (Plan::kStores) {
                     epilogue_tma<T>(accum[i], p.scale, buffers, maps.y, int(place.matrix),
                                     rows.first, units.first, group, stored, adds_to_y(p), own);
+                    epilogue_rest(accum[i], p, buffers, int(place.matrix), rows.first, units.first,
+                                  group, stored, own);
                 } else {
                     epilogue(
                         accum[i], p, buffers, place.matrix, rows.first, units.first, group, own);
