@@ -23,6 +23,12 @@ bool fits_tma(const Product<T>& p) {
            p.batch <= most;
 }
 
+// Whether TMA can store y.
+template <class T>
+bool can_store(const Product<T>& p) {
+    return is_aligned(p.y, p.z, p.bias, p.residual) && p.units % kVec<T> == 0;
+}
+
 template <class T>
 bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool fused = false) {
     if (!fits_tma(p) || (p.act == kSwiglu && p.w.col != 1 && p.units % kVec<T> != 0)) return false;
@@ -30,7 +36,7 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool f
         !make_map(maps.w, p, p.w, p.units * rows_per_unit(p), columns / 2))
         return false;
     if (!stores) return true;
-    if (!is_aligned(p.y, p.z, p.bias, p.residual) || p.units % kVec<T> != 0) return false;
+    if (!can_store(p)) return false;
     const int64_t wide = p.units * rows_per_unit(p);
     const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
         return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
@@ -86,7 +92,7 @@ template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
     if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // each half would be half a box
-    if (columns % 64 != 0 && (p.z || p.residual)) return false;
+    if (columns % 64 != 0 && can_store(p) && (p.z || p.residual)) return false;
     return columns % 128 == 0 || (p.act != kSwiglu && p.w.col == 1);
 }
 
@@ -95,13 +101,24 @@ template <class T>
 double cost_of_tiles(const Product<T>& p, int columns) {
     const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
-    return cost_of_tile(columns, steps) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+    const bool by_tma = columns % 64 == 0 || can_store(p);
+    return cost_of_tile(columns, steps, by_tma) *
+           double(ceil_div<int64_t>(tiles, multiprocessors()));
 }
 
 // Whether tiles of 128 columns are faster than those of 256.
 template <class T>
 bool is_for_narrow_tiles(const Product<T>& p) {
     return cost_of_tiles(p, 128) < cost_of_tiles(p, 256);
+}
+
+// Launches whole tiles of this width.
+template <int columns, bool fused, class T>
+bool launch_tiles(const Product<T>& p, int group_rows, cudaStream_t stream) {
+    if constexpr (columns % 64 != 0) {
+        if (!can_store(p)) return launch_plan<Plan<T, columns, 1, false>>(p, group_rows, stream);
+    }
+    return launch_plan<Plan<T, columns, 1, true, 1, fused>>(p, group_rows, stream);
 }
 
 // Launches whole tiles of the fastest width; the wider one if two are equally fast.
@@ -111,13 +128,13 @@ bool launch_best_tiles(const Product<T>& p, int group_rows, cudaStream_t stream)
     for (int columns : kColumnsOfTiles)
         if (has_tiles(p, columns) && cost_of_tiles(p, columns) < cost_of_tiles(p, best))
             best = columns;
-    if (best == 64) return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 96) return launch_plan<Plan<T, 96, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 160) return launch_plan<Plan<T, 160, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 192) return launch_plan<Plan<T, 192, 1, true, 1, fused>>(p, group_rows, stream);
-    if (best == 224) return launch_plan<Plan<T, 224, 1, true, 1, fused>>(p, group_rows, stream);
-    return launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, group_rows, stream);
+    if (best == 64) return launch_tiles<64, fused>(p, group_rows, stream);
+    if (best == 96) return launch_tiles<96, fused>(p, group_rows, stream);
+    if (best == 128) return launch_tiles<128, fused>(p, group_rows, stream);
+    if (best == 160) return launch_tiles<160, fused>(p, group_rows, stream);
+    if (best == 192) return launch_tiles<192, fused>(p, group_rows, stream);
+    if (best == 224) return launch_tiles<224, fused>(p, group_rows, stream);
+    return launch_tiles<256, fused>(p, group_rows, stream);
 }
 
 // For K <= 1536, ping-pong accumulation into y is 4 to 8% faster; for K = 2048 it is up to 8%

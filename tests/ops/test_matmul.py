@@ -205,6 +205,7 @@ def test_tiles_of_as_many_columns_as_fill_a_round(
 ):
     units = rounds * multiprocessors() * columns - less
     judge_by_column(case(VERSIONS[-1], scale=0.75, **ends), 72, units, 136)
+    judge_by_column(case(VERSIONS[-1], scale=0.75, **ends), 72, units - 3, 136)
 
 
 # ---- a depth in parts, where there are fewer tiles than multiprocessors; x is by column, for few

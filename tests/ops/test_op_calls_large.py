@@ -169,7 +169,9 @@ def test_backward_of_many_heads(version: str, cols: int):
         for _ in "qkvg"
     ]
     got = both(*(zeros_but_for_the_end(end, batches) for end in ends))
-    check_end(got, both(*ends))
+    for name, want in both(*ends).items():  # of few heads, blocks share tiles: other sums
+        error = (got[name][-1:].float() - want.float()).abs().max()
+        assert error <= torch.finfo(BF16).eps * want.abs().max(), name
     assert not any(result[0].any() for result in got.values())
 
 
