@@ -105,17 +105,17 @@ struct Consumer {
     __device__ void give_turn() const {
         asm volatile("bar.arrive %0, 256;" ::"r"(8 + (group ^ 1)) : "memory");
     }
-    __device__ void store(T* y, int tokens, float (&accum)[kCols / 2],
-                          OnlineSoftmax& softmax) const {
+    __device__ void store(T* y, int tokens, float (&sums)[kCols / 2], OnlineSoftmax& online) const {
         float factor[2];
-        softmax.finish(factor);
-        scale_rows(accum, factor);
+        online.finish(factor);
+        scale_rows(sums, factor);
         const int64_t row = int64_t(blockIdx.y) * tokens + blockIdx.x * kRows;
-        store_rows(y + (row + threadIdx.x / kWarp * 16) * kCols, accum);
+        store_rows(y + (row + threadIdx.x / kWarp * 16) * kCols, sums);
     }
     // Reads the clock, for the time line.
     __device__ void note(int step, int event) const {
-        if (clocks && threadIdx.x % kWarpgroup + blockIdx.x + blockIdx.y == 0 && step < kSteps)
+        if (clocks && threadIdx.x % kWarpgroup == 0 && blockIdx.x + blockIdx.y == 0 &&
+            step < kSteps)
             clocks[(group * kSteps + step) * 4 + event] = clock64();
     }
 };
