@@ -387,6 +387,23 @@ __device__ void store_async(const float (&sums)[128], T (&parts)[2][64 * kPart],
     }
 }
 
+// The producer's thread keeps the ring full, over all tiles of its block.
+__device__ void produce_tiles(Ring& ring, const CUtensorMap& map_a, const CUtensorMap& map_b,
+                              const Tiles& tiles, int steps) {
+    auto& [stages, full, empty] = ring;
+    int row, column, used = 0;  // stages that have been used, over all tiles
+    for (int tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
+        tiles.place(tile, row, column);
+        for (int step = 0; step < steps; ++step, ++used) {
+            const int i = used % kStages, round = used / kStages;
+            wait(&empty[i], (round + 1) % 2);
+            expect_bytes(&full[i], sizeof(Stage));
+            tma_load(stages[i].a, map_a, step * kDepth, row * kRows, &full[i]);
+            tma_load(stages[i].b, map_b, step * kDepth, column * kColumns, &full[i]);
+        }
+    }
+}
+
 __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup) persistent_kernel(
     const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
     const __grid_constant__ CUtensorMap map_c, Tiles tiles, int steps) {
@@ -400,23 +417,13 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup) persistent_kern
     }
     __syncthreads();
 
-    int row, column, used = 0;  // stages that have been used, over all tiles
-    if (group == kConsumers) {  // producer
+    const bool first = threadIdx.x % kWarpgroup == 0;  // of its warpgroup
+    if (group == kConsumers) {                         // producer
         register_dealloc<40>();
-        if (threadIdx.x % kWarpgroup) return;
-        for (int tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
-            tiles.place(tile, row, column);
-            for (int step = 0; step < steps; ++step, ++used) {
-                const int i = used % kStages, round = used / kStages;
-                wait(&empty[i], (round + 1) % 2);
-                expect_bytes(&full[i], sizeof(Stage));
-                tma_load(stages[i].a, map_a, step * kDepth, row * kRows, &full[i]);
-                tma_load(stages[i].b, map_b, step * kDepth, column * kColumns, &full[i]);
-            }
-        }
+        if (first) produce_tiles(shared.ring, map_a, map_b, tiles, steps);
     } else {  // consumer
         register_alloc<232>();
-        const bool signals = threadIdx.x % kWarpgroup == 0;
+        int row, column, used = 0;
         float sums[128];
         for (int tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
             tiles.place(tile, row, column);
@@ -425,14 +432,14 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup) persistent_kern
                 wait(&full[i], round % 2);
                 multiply(sums, stages[i], group, step > 0);
                 wgmma_wait<1>();
-                if (step > 0 && signals) arrive(&empty[(used - 1) % kStages]);
+                if (step > 0 && first) arrive(&empty[(used - 1) % kStages]);
             }
             wgmma_wait<0>();
-            if (signals) arrive(&empty[(used - 1) % kStages]);
+            if (first) arrive(&empty[(used - 1) % kStages]);
             store_async(sums, shared.parts[group], map_c, row * kRows + group * 64,
                         column * kColumns, group);
         }
-        if (signals) tma_store_wait();
+        if (first) tma_store_wait();
     }
 }
 
@@ -442,6 +449,27 @@ constexpr int kCluster = 2;
 
 __device__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// The same for a pair of tiles: each block asks for its own tile of a, and for half of the tile of
+// b, which both get.
+__device__ void produce_pairs(Ring& ring, const CUtensorMap& map_a, const CUtensorMap& map_b,
+                              const Tiles& pairs, int steps) {
+    auto& [stages, full, empty] = ring;
+    const int rank = blockIdx.x % kCluster, half = rank * kColumns / kCluster;  // of the rows of b
+    const int everyone = (1 << kCluster) - 1;
+    int row, column, used = 0;
+    for (int pair = blockIdx.x / kCluster; pair < pairs.count(); pair += gridDim.x / kCluster) {
+        pairs.place(pair, row, column);
+        for (int step = 0; step < steps; ++step, ++used) {
+            const int i = used % kStages, round = used / kStages;
+            wait(&empty[i], (round + 1) % 2);
+            expect_bytes(&full[i], sizeof(Stage));
+            tma_load(stages[i].a, map_a, step * kDepth, (row * kCluster + rank) * kRows, &full[i]);
+            tma_load_multicast(stages[i].b + half * kDepth, map_b, step * kDepth,
+                               column * kColumns + half, &full[i], everyone);
+        }
+    }
 }
 
 __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup) __cluster_dims__(kCluster)
@@ -458,31 +486,15 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup) __cluster_dims_
     }
     cluster_barrier();  // no block may send to a barrier that is not there yet
 
-    int row, column, used = 0;
-    const int first = blockIdx.x / kCluster, stride = gridDim.x / kCluster;
+    const int thread = threadIdx.x % kWarpgroup;
     if (group == kConsumers) {  // producer
         register_dealloc<40>();
-        const int half =
-            rank * kColumns / kCluster;  // of the rows of b: the other block has the rest
-        const int everyone = (1 << kCluster) - 1;
-        for (int pair = first; threadIdx.x % kWarpgroup == 0 && pair < pairs.count();
-             pair += stride) {
-            pairs.place(pair, row, column);
-            for (int step = 0; step < steps; ++step, ++used) {
-                const int i = used % kStages, round = used / kStages;
-                wait(&empty[i], (round + 1) % 2);
-                expect_bytes(&full[i], sizeof(Stage));
-                tma_load(
-                    stages[i].a, map_a, step * kDepth, (row * kCluster + rank) * kRows, &full[i]);
-                tma_load_multicast(stages[i].b + half * kDepth, map_b, step * kDepth,
-                                   column * kColumns + half, &full[i], everyone);
-            }
-        }
+        if (thread == 0) produce_pairs(shared.ring, map_a, map_b, pairs, steps);
     } else {  // consumer
         register_alloc<232>();
-        const int thread = threadIdx.x % kWarpgroup;
+        int row, column, used = 0;
         float sums[128];
-        for (int pair = first; pair < pairs.count(); pair += stride) {
+        for (int pair = blockIdx.x / kCluster; pair < pairs.count(); pair += gridDim.x / kCluster) {
             pairs.place(pair, row, column);
             for (int step = 0; step < steps; ++step, ++used) {
                 const int i = used % kStages, round = used / kStages;

@@ -25,8 +25,7 @@ __global__ void timeline(const float* x, float* y, int64_t* log, int steps, int 
     for (int step = 0; step < steps; ++step) {
         const int stage = step % stages, round = step / stages;
         const int64_t began = clock64();
-        // The producer's first round waits for the phase before the first, which counts as
-        // complete.
+        // In round 0 the producer waits for the phase before the first, which counts as complete.
         if (warp == 0) {
             empty[stage].wait((round + 1) % 2);
         } else {
@@ -37,11 +36,9 @@ __global__ void timeline(const float* x, float* y, int64_t* log, int steps, int 
             for (int i = lane; i < kTile; i += kWarp) tiles[stage][i] = x[step * kTile + i];
             full[stage].arrive();
         } else {
-            for (int again = 0; again < work; ++again) {
-                for (int i = (warp - 1) * kWarp + lane; i < kTile; i += kConsumerWarps * kWarp) {
+            for (int again = 0; again < work; ++again)
+                for (int i = (warp - 1) * kWarp + lane; i < kTile; i += kConsumerWarps * kWarp)
                     sum += tiles[stage][i];
-                }
-            }
             empty[stage].arrive();
         }
         if (lane == 0) {

@@ -105,13 +105,12 @@ struct Consumer {
     __device__ void give_turn() const {
         asm volatile("bar.arrive %0, 256;" ::"r"(8 + (group ^ 1)) : "memory");
     }
-    __device__ void store(T* y, int tokens, float (&accum)[kCols / 2],
-                          OnlineSoftmax& softmax) const {
+    __device__ void store(T* y, int tokens, float (&sums)[kCols / 2], OnlineSoftmax& online) const {
         float factor[2];
-        softmax.finish(factor);
-        scale_rows(accum, factor);
+        online.finish(factor);
+        scale_rows(sums, factor);
         const int64_t row = int64_t(blockIdx.y) * tokens + blockIdx.x * kRows;
-        store_rows(y + (row + threadIdx.x / kWarp * 16) * kCols, accum);
+        store_rows(y + (row + threadIdx.x / kWarp * 16) * kCols, sums);
     }
     // Reads the clock, for the time line.
     __device__ void note(int step, int event) const {
@@ -120,6 +119,27 @@ struct Consumer {
             clocks[(group * kSteps + step) * 4 + event] = clock64();
     }
 };
+
+// Before the loop of overlap: the scores of the first step.
+__device__ void first_scores(const Consumer& c, float (&s)[kKeys / 2]) {
+    c.wait(c.shared.k_full, 0);
+    c.wait_turn();
+    wgmma_fence();
+    start_scores(s, c.q(), c.k(0));
+    c.give_turn();
+    wgmma_wait<0>();
+    c.release(c.shared.k_empty, 0);
+}
+
+// Behind it: accum += p v of the last step.
+__device__ void last_values(const Consumer& c, float (&accum)[kCols / 2], uint32_t (&p)[kKeys / 4],
+                            int step) {
+    c.wait(c.shared.v_full, step);
+    wgmma_fence();
+    start_values(accum, p, c.v(step));
+    wgmma_wait<0>();
+    c.release(c.shared.v_empty, step);
+}
 
 #endif
 
@@ -197,8 +217,7 @@ __global__ WGMMA_KERNEL(kThreads) void attention_pingpong(
 #endif
 }
 
-// ---- overlap: the softmax of a step runs beside the product with v of the step before, of the
-// same warpgroup: the idea of FlashAttention 3.
+// ---- overlap: a softmax runs beside p v of the step before: the idea of FlashAttention 3.
 __global__ WGMMA_KERNEL(kThreads) void attention_overlap(const __grid_constant__ Maps maps, T* y,
                                                          int tokens, float scale, int64_t* clocks) {
 #if HAS_WGMMA
@@ -211,13 +230,7 @@ __global__ WGMMA_KERNEL(kThreads) void attention_overlap(const __grid_constant__
     OnlineSoftmax softmax = {scale};
     float s[kKeys / 2], accum[kCols / 2] = {}, factor[2];
     uint32_t p[kKeys / 4];
-    c.wait(shared.k_full, 0);
-    c.wait_turn();
-    wgmma_fence();
-    start_scores(s, c.q(), c.k(0));
-    c.give_turn();
-    wgmma_wait<0>();
-    c.release(shared.k_empty, 0);
+    first_scores(c, s);
     softmax.take(s, factor);
     to_operand(p, s);
     for (int step = 1; step < steps; ++step) {
@@ -240,11 +253,7 @@ __global__ WGMMA_KERNEL(kThreads) void attention_overlap(const __grid_constant__
         scale_rows(accum, factor);
         to_operand(p, s);  // p of this step, for the next one
     }
-    c.wait(shared.v_full, steps - 1);
-    wgmma_fence();
-    start_values(accum, p, c.v(steps - 1));
-    wgmma_wait<0>();
-    c.release(shared.v_empty, steps - 1);
+    last_values(c, accum, p, steps - 1);
     c.store(y, tokens, accum, softmax);
 #endif
 }

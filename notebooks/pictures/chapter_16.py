@@ -59,7 +59,9 @@ def descriptor(fields: dict[str, int]) -> Figure:
             width = last + 1 - first
             bits.add_patch(Rectangle((64 - last - 1, 0), width, 1, color=color, alpha=0.85))
             words = f"{name}\n{fields[name]}" if name in fields else name
-            bits.text(64 - last - 1 + width / 2, 0.5, words, ha="center", va="center", fontsize=7)
+            narrow = width < 3  # too narrow for its name, which stands beside it
+            at, ha = (64 - first + 0.4, "left") if narrow else (64 - first - width / 2, "center")
+            bits.text(at, 0.5, words, ha=ha, va="center", fontsize=7)
         bits.set(xlim=(0, 64), ylim=(0, 1), yticks=[])
         bits.set_xticks([64 - bit - 0.5 for bit in (0, 13, 29, 45, 62)], (0, 13, 29, 45, 62))
         bits.set_xlabel("bit", fontsize=7)

@@ -3,6 +3,7 @@
 import math
 import re
 import subprocess
+import time
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 import jitload
 import lab
 import reference
+from notebooks.rates import gpu_clock, rate
 from toolchain import machine
 
 BOOK = jitload.KERNELS.parent / "notebooks"
@@ -236,6 +238,35 @@ def test_products_by_wgmma_keep_their_accumulators_in_registers(tmp_path):
     assert "serialized" not in done.stderr  # wgmmas, one after the other
     registers = [int(it) for it in re.findall(r"Used (\d+) registers", done.stderr)]
     assert max(registers) <= 168  # all that 384 threads can have
+
+
+def test_stamps_count_the_time_and_the_cycles_between_them():
+    log = torch.zeros(2, 3, 2, dtype=torch.int64, device=DEVICE)
+    before = time.time_ns()
+    for stamps in log:
+        lab.ladder("clocks").stamp(stamps, 2)
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        time.sleep(0.02)
+    took = time.time_ns() - before
+    assert not log[:, 2:].any()  # no room for more
+    if DEVICE.type == "cpu":  # on a GPU the two blocks may be on any multiprocessors
+        nanoseconds, cycles = (log[1] - log[0])[:2].unbind(1)
+        assert (nanoseconds >= 2e7).all()
+        assert (nanoseconds <= took).all()
+        assert (cycles > 0).all()
+
+
+def test_a_rate_has_the_clock_of_its_calls():
+    x, calls = torch.randn(1024, 1024, device=DEVICE), []
+    tflops, mhz = rate(lambda: calls.append(x.square().sum()), x.numel())
+    if DEVICE.type == "cpu":
+        assert len(calls) == 1
+        assert math.isnan(tflops)
+        assert math.isnan(mhz)
+    else:
+        highest = gpu_clock("clocks.max.sm")
+        assert 0.3 * highest < mhz < 1.02 * highest
 
 
 @pytest.mark.parametrize(("groups", "each"), [(0, 128), (5, 128), (3, 1000), (1, 40_000)])
