@@ -226,7 +226,7 @@ def fit(
         seed = process.seed(step) if seeded else None
         loss = backward(model, tokens, targets, seed, process)
         optimizer.step(min(1.0, (step + 1) / WARM_UP))
-        losses.append(loss)  # read at the end: the host waits for nothing meanwhile
+        losses.append(loss)  # read at the end: the host waits for none of them
         marks.append(_mark(on_gpu))
         told(step, loss)
     most = torch.cuda.max_memory_allocated(process.device) if on_gpu else 0
