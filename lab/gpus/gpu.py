@@ -20,7 +20,9 @@ class Gpu:
     l1_bytes: of a multiprocessor, with its shared memory. l2_bytes: of the GPU.
     dirty_bytes: dirty bytes in L2 after a flush by writes, which go to DRAM first.
     dirty_share: dirty bytes that leave L2 for each byte that is read.
-    launch_us: an empty kernel between two events; next_launch_us: each further launch of a call.
+    launch_us: an empty kernel between two events; launch_spread_us: by how much this differs among
+        machines with this GPU, 0 on the machine that was measured.
+    next_launch_us: each further launch of a call.
     host_wait_us: from the end of a launch that the host waits for to the host's next request.
     cold_us: to load a kernel's code and arguments with cold caches.
     block_ns: to launch a block, while the GPU has room for it.
@@ -56,6 +58,7 @@ class Gpu:
     dirty_bytes: float
     dirty_share: float
     launch_us: float
+    launch_spread_us: float
     next_launch_us: float
     host_wait_us: float
     cold_us: float

@@ -112,6 +112,7 @@ def constants(runs: Iterable[Run], properties: dict[str, Any], clock_ghz: float)
         "dirty_bytes": int(dirty),
         "dirty_share": rate * (displaced(some_read) - displaced(few_read)) / (some_read - few_read),
         "launch_us": 1e6 * launch,
+        "launch_spread_us": 0.0,
         "next_launch_us": 1e6 * (time("launches", count=4) - launch) / 3,
         "host_wait_us": 1e6 * (time("host waits") - time("launches", count=2)),
         "cold_us": 1e6 * (time("code", instructions=64, blocks=1, calls=1) - launch - 64 / ghz),

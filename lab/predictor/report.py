@@ -33,7 +33,7 @@ SPREAD = {
     model.BARRIER: 0.16,
 }
 OF_OTHERS = 0.12
-FIRST = 0.4e-6  # seconds, by which the first microseconds differ: cold code, pages, launches
+FIRST = 0.4e-6  # seconds, by which the first microseconds differ: cold code, pages
 # Without machine code these mechanisms, the instructions' time, are unknown.
 GUESSED = {model.LATENCY: 0.7, model.ISSUE: 0.5, model.SHARED: 0.9, model.ATOMICS: 0.5}
 OF_OTHERS_GUESSED = 0.15
@@ -45,6 +45,7 @@ UNCOUNTED = 0.5, "how often loops without an access to memory run"
 ASYNCHRONOUS = 0.35, "how far asynchronous copies and tensor cores overlap"
 ENDED = 1.0, "what blocks do after what lab.check finds there, where they end"
 HOST = 1.0, "how long the host takes to go on after it has waited for the GPU"
+ONE_MACHINE = "what a launch costs on that machine (python -m lab.calibrate measures it)"
 NOT_MEASURED = 0.15, "the GPU's own microbenchmarks: its constants are published figures"
 
 WHY = {
@@ -118,7 +119,8 @@ class Prediction:
     @cached_property
     def spread(self) -> float:
         """The standard deviation of the time's logarithm."""
-        variance = 0.05**2 + (FIRST / self.seconds) ** 2
+        first = math.hypot(FIRST, 1e-6 * self.gpu.launch_spread_us)
+        variance = 0.05**2 + (first / self.seconds) ** 2
         for terms, launch in zip(self.launches, self.counts.launches, strict=True):
             of_launch = _spread_of(terms, launch.code is None) ** 2
             of_launch += sum(width**2 for width, _ in _missing(launch))
@@ -152,6 +154,8 @@ class Prediction:
             found.append(HOST[1])
         if not self.gpu.measured:
             found.append(NOT_MEASURED[1])
+        if 1e-6 * self.gpu.launch_spread_us > 0.1 * self.seconds:
+            found.append(ONE_MACHINE)
         if not found and not self.certain:
             found.append(f"an exact model of {self.longest.main}")
         return list(dict.fromkeys(found))
