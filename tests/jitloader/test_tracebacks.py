@@ -138,6 +138,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shell",
     [

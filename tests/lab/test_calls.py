@@ -181,6 +181,7 @@ def test_whole_numbers_are_off_by_ones():
     assert list(table["max_ulp"]) == [2, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outputs", "by_name"), [(1, False), ([1], False), ("y", True)])
 def test_a_call_may_write_to_an_input_which_is_put_back(kernel, x, outputs, by_name):
     def into(x, y):

@@ -50,6 +50,7 @@ extern "C" void run(int* asked, int* known, int* device) {{
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "number", "suffix"),
     [
