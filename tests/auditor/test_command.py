@@ -14,7 +14,6 @@ from kernels.square import square
 from lab.auditor.command import inputs_of, main
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_an_op_of_ours_needs_its_name_alone(capsys):
     assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
@@ -28,7 +27,6 @@ def test_an_op_of_ours_with_an_example_of_another_rank(shape):
     assert {row.verdict for row in report.rows} == {"ok"}, str(report)
 
 
-@pytest.mark.slow
 def test_json_and_a_page(tmp_path, capsys, monkeypatch):
     (tmp_path / "audited.py").write_text(
         "def half(x): return x * 0.49\ndef truth(x): return x / 2\n"
@@ -77,7 +75,6 @@ def test_a_module_and_an_example_that_fail_are_wrong_use(tmp_path, capsys, monke
         assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_page_that_cannot_be_written_loses_no_result(tmp_path, capsys):
     words = ["torch:relu", "--reference", "torch:relu", "float32[4]", "--only", "empty"]
     assert main([*words, "--html", str(tmp_path / "none/page.html")]) == 2
@@ -146,7 +143,6 @@ def test_progress_names_each_trap(isolated, monkeypatch):
     assert steps == [2, "numbers/empty", "PyTorch/opcheck"]
 
 
-@pytest.mark.slow
 def test_the_traps_that_compile_are_tried_beside_the_others(tmp_path):
     """Each of the two processes waits until the other has begun to call the op."""
 

@@ -244,7 +244,6 @@ def of_parts(x: Tensor, begins: Tensor) -> Tensor:
     return ends.diff(dim=0).to(x.dtype)
 
 
-@pytest.mark.slow
 def test_integers_that_say_where_parts_begin():
     """They are drawn in order, from 0 to the size of what has parts, and no layout repeats one."""
 
@@ -266,7 +265,6 @@ def test_integers_that_say_where_parts_begin():
     assert report.row("shapes").verdict == "ok"
 
 
-@pytest.mark.slow
 def test_integers_that_say_where_parts_end():
     """As torch._grouped_mm takes them: what falls is drawn nowhere."""
     ends = torch.tensor([2, 2, 5], dtype=torch.int32)
@@ -286,7 +284,6 @@ def test_integers_that_say_where_parts_end():
     assert report.row("shapes").verdict == "ok"
 
 
-@pytest.mark.slow
 def test_integers_that_are_lengths():
     """One of them is as large as a size: they stay at most that, not below another, larger one."""
     lengths, bias = torch.tensor([8, 2, 5]), drawn(11)

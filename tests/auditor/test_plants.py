@@ -41,7 +41,6 @@ def caught(report: lab.Audit) -> set[str]:
     return {it.name for it in report.rows if it.verdict in (FAIL, NOTE)}
 
 
-@pytest.mark.slow
 def test_the_right_op_falls_into_none(built):
     report = audited(Op(built))
     assert report.ok, str(report)
@@ -432,14 +431,12 @@ def lost(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@pytest.mark.slow
 def test_traps_after_a_fault_on_a_gpu_are_tried_in_another_process():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     report = lab.audit(lost, torch.ones(3, 4), reference=_twice, only=["error", "empty", "scales"])
     assert [it.verdict for it in report.rows] == ["ok", FAIL, "ok"], str(report)
 
 
-@pytest.mark.slow
 def test_a_function_of_a_notebook_is_sent_to_another_process():
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

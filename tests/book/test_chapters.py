@@ -55,7 +55,6 @@ def chapters() -> list:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", chapters())
 @pytest.mark.usefixtures("forked_kernels")
 def test_runs(path, tmp_path, published, gpu_alone):

@@ -20,7 +20,6 @@ ANSWERS = [name for name in NAMES if name not in KERNELS]
 LEAST = 4  # exercises of a chapter
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(it, marks=[pytest.mark.slow] * (n % 6 != 0)) for n, it in enumerate(KERNELS)],
@@ -193,7 +192,6 @@ extern "C" void launch(const float* x, float* y, int rows, int cols) {
 """
 
 
-@pytest.mark.slow
 def test_a_slow_kernel_does_not_pass_without_a_gpu_either(tmp_path):
     path = tmp_path / "01_transpose.cu"
     path.write_text(UNCOALESCED)

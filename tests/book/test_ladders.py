@@ -85,7 +85,6 @@ def test_layer_norm_backward(cols, at_once):
         call(*given, ROWS, cols - 8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cols", [256, 2048])
 def test_norms_of_a_sum(cols):
     x, residual, y, s = draw(4, ROWS, cols)
@@ -200,7 +199,6 @@ HOPPER = dict.fromkeys(("one_stage", "four_stages", "specialized"), ())
 HOPPER |= dict.fromkeys(("persistent", "multicast"), (2,))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("version", HOPPER)
 def test_products_by_wgmma(version):
     """A step, fewer steps than stages, a ring that is used twice, and several tiles for a block."""
@@ -221,7 +219,6 @@ def test_products_by_wgmma(version):
             call(a, b, c, 256, 256, 64, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("version", HOPPER)
 def test_products_by_wgmma_wait_for_all_that_they_use(version):
     call = getattr(jitload.load(BOOK / "ladders/16_hopper.cu", target="cpu"), version)
@@ -232,7 +229,6 @@ def test_products_by_wgmma_wait_for_all_that_they_use(version):
         assert report.findings.empty, report
 
 
-@pytest.mark.slow
 def test_products_by_wgmma_keep_their_accumulators_in_registers(tmp_path):
     command = [machine.cuda_tool("nvcc"), "-arch=sm_90a", "-std=c++17", "-cubin", "-Xptxas", "-v"]
     command += [BOOK / "ladders/16_hopper.cu", "-o", tmp_path / "out.cubin"]
@@ -432,7 +428,6 @@ def test_attention_of_a_paged_cache(splits):
         call(q, k, v, table, lengths, partials, y, 4, heads - 2, pages, splits)
 
 
-@pytest.mark.slow
 def test_a_cluster_pushes_or_pulls_and_stays():
     ways, x, y = lab.ladder("11_cluster"), 3 * torch.randn(128), torch.empty(128)
     for call in (ways.push, ways.pull_and_stay):
@@ -449,7 +444,6 @@ def test_a_cluster_pushes_or_pulls_and_stays():
         assert mine["most"] == quarter.max().item()
 
 
-@pytest.mark.slow
 def test_the_kernels_to_step_through_are_right():
     x, w = torch.randint(-2, 3, (2, 64, 256)).bfloat16()
     for call, rows, units, depth in (
@@ -495,7 +489,6 @@ def test_the_kernels_to_step_through_are_right():
     )
 
 
-@pytest.mark.slow
 def test_the_smallest_product_in_tensor_memory_is_right():
     """On the simulator, whatever GPU is there."""
     call = jitload.load(BOOK / "ladders/20_steps.cu", target="cpu").tile

@@ -425,7 +425,6 @@ def test_a_chapter_without_outputs_is_run_for_the_site(tmp_path, monkeypatch, so
     assert end.source == "the end"
 
 
-@pytest.mark.slow
 def test_notebooks_of_ones_own_find_the_project():
     try:
         distribution("kernel-playground")

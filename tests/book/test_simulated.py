@@ -91,7 +91,6 @@ def test_a_chapter_of_nothing_else_runs_as_a_whole(chapter, monkeypatch):
     assert publish.edited(chapter)
 
 
-@pytest.mark.slow
 def test_publishing_runs_it_once_and_alone(chapter, tmp_path):
     runs = tmp_path / "runs"
     change(chapter, "b", f"print('x' in globals(), file=open({str(runs)!r}, 'a'))")

@@ -36,7 +36,6 @@ def trace() -> lab.Trace:
     return lab.trace(kernel.tree, torch.arange(8.0), torch.zeros(1), 8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_a_trace_steps_in_a_webview_like_vs_codes(tmp_path, trace, theme):
     place = tmp_path / "webview.html"

@@ -80,7 +80,6 @@ def crash(path: Path, how: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -100,7 +99,6 @@ def test_a_crash_of_the_host_is_told_beside_the_findings(programs, how, why):
     assert f"host crash\n  the host's code: {why}: the program ended here" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_program_that_damages_the_hosts_memory_does_not_end_in_silence(programs):
     done = crash(programs / "crashes.cu", "past malloc's")
     assert done.returncode, done.stdout

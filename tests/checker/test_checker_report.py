@@ -81,7 +81,6 @@ def test_where_the_memory_of_a_finding_comes_from(file, function, memory):
         assert f"which types.cu:{at + 2} has freed" in str(report)
 
 
-@pytest.mark.slow
 def test_how_far_past_the_end_of_what_an_earlier_launch_had():
     x, y = torch.rand(1000), torch.empty(1000)
     memory = kernel("memory")
@@ -198,7 +197,6 @@ def test_past_the_end_of_a_captured_tensor_nothing_is_written():
     assert storage[1000:].eq(7).all()
 
 
-@pytest.mark.slow
 def test_a_backward_pass_knows_what_forward_kept():
     x, weight = torch.rand(512, 64, requires_grad=True), torch.ones(64, requires_grad=True)
     for loss in rms_norm(x, weight).sum(), (2 * rms_norm(x, weight) + x).sum():
@@ -315,7 +313,6 @@ cudaError_t run_half(const float* x, float* scratch, float* y, int64_t n) {
 """
 
 
-@pytest.mark.slow
 def test_memory_that_an_op_allocates_itself(tmp_path):
     """Scratch memory that nobody wrote before it was read, and half of the result."""
     (tmp_path / "half.cu").write_text(HALF)
@@ -451,7 +448,6 @@ def test_a_check_sees_what_is_called_through_the_build_that_runs():
     assert kernel.at().build == kernel.build
 
 
-@pytest.mark.slow
 def test_a_report_is_the_same_on_any_number_of_cores():
     code = """
         import lab, reference

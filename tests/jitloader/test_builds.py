@@ -321,7 +321,6 @@ def test_listeners_hear_of_a_failed_build(events):
     assert events[-1].state == "failed"
 
 
-@pytest.mark.slow
 def test_listeners_hear_four_times_a_second(events, monkeypatch):
     """Of a compiler that takes two seconds on any machine; now and then one may be late."""
     compiler = write(

@@ -159,7 +159,6 @@ def test_a_relative_cache_folder_stays_where_it_was_named(tmp_path, cache, monke
     assert not (tmp_path / "elsewhere/own").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_a_cache_folder_that_others_can_write_to_is_told_with_the_remedy(
     tmp_path, monkeypatch, mode, capfd
@@ -247,7 +246,6 @@ def test_versions_and_notes_of_a_layer_are_found_and_prune_leaves_it(
     assert files_in(teacher) == before
 
 
-@pytest.mark.slow
 def test_the_runtime_of_the_environment_is_used_by_an_empty_cache_where_it_fits(
     tmp_path, cache, monkeypatch
 ):

@@ -73,7 +73,6 @@ def test_one_build_is_kept_by_copies_and_refuses_to_be_pickled():
         pickle.dumps(build)
 
 
-@pytest.mark.slow
 def test_another_process_loads_what_it_unpickles():
     write("there/n.h", "#define N 5")
     source = '#include <n.h>\nextern "C" int answer() { return N + M; }'

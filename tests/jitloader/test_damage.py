@@ -79,7 +79,6 @@ def test_a_compiler_that_does_not_answer_is_named(own, monkeypatch, does, patien
         load(answer(1, "unanswered"))
 
 
-@pytest.mark.slow
 def test_where_processes_are_limited_one_compiler_runs_at_a_time(monkeypatch):
     compiler = write(
         "alone-c++",
@@ -203,7 +202,6 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(data)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_files_of_the_cache_are_made_again(own, tmp_path, monkeypatch, how, capfd):
     """Every file in turn, with each folder replaced by a file: all goes on, and is then as before.

@@ -72,7 +72,6 @@ def debugged(source: Path, *commands: str, arguments: tuple[str, ...] = ()) -> s
     return ran.stdout
 
 
-@pytest.mark.slow
 @needs_gdb
 def test_one_thread_of_one_block_stops_and_goes_on_by_itself(source):
     said = debugged(
@@ -90,7 +89,6 @@ def test_one_thread_of_one_block_stops_and_goes_on_by_itself(source):
     assert "block (1, 0, 0), thread (3, 0, 0)" in said
 
 
-@pytest.mark.slow
 @needs_gdb
 def test_an_assertion_stops_at_its_line_with_the_users_frames_alone(source):
     said = debugged(source, "run", "bt", "print i", arguments=("--", "more"))
@@ -119,7 +117,6 @@ extern "C" void run(const float* x, float* y, int n) { kernel<<<2, 32>>>(x, y, n
 """
 
 
-@pytest.mark.slow
 @needs_gdb
 def test_a_call_from_python_stops_in_one_thread(tmp_path):
     (tmp_path / "called.cu").write_text(CALLED)
@@ -139,7 +136,6 @@ def test_a_call_from_python_stops_in_one_thread(tmp_path):
         kernel.debug("run", x, y, 64)  # pytest has none
 
 
-@pytest.mark.slow
 @needs_gdb
 def test_a_condition_holds_for_a_kernel_that_is_not_loaded_yet(source):
     """gdb disables a breakpoint with a condition of its own when the library is not there."""
@@ -222,7 +218,6 @@ def at_terminal(command: list[str], *typed: str) -> str:
     return said.decode().replace("\r", "")
 
 
-@pytest.mark.slow
 @needs_gdb
 def test_at_a_terminal_a_program_is_stepped_thread_by_thread(source):
     said = at_terminal(
@@ -259,7 +254,6 @@ def test_at_a_terminal_a_call_from_python_stops_in_one_thread(tmp_path):
     assert said.endswith("back in Python\n")
 
 
-@pytest.mark.slow
 def test_without_gdb_one_line_says_how_to_get_it(source, tmp_path):
     (tmp_path / "bin").mkdir()
     ran = subprocess.run(

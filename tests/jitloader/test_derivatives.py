@@ -277,7 +277,6 @@ def test_a_graph_is_freed_and_runs_once(kernel):
     assert seen() is None
 
 
-@pytest.mark.slow
 def test_a_long_graph_is_freed_node_by_node(kernel):
     """Recursion from each node into the next would overflow the stack."""
     kernel.register_autograd("same", "a = grad")

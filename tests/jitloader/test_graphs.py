@@ -125,7 +125,6 @@ def test_a_graph_keeps_its_build_through_edits_good_and_broken(kernel, x):
     assert kernel.forward._call is kernel.at(0).forward, "and calls cost what they did"
 
 
-@pytest.mark.slow
 def test_an_older_build_has_its_own_gradient(kernel, x):
     edit(3)
     kernel.reload()
@@ -251,7 +250,6 @@ def test_a_formula_that_differentiates_a_newer_graph_goes_on_with_its_own_build(
     assert gradient(y, x).tolist() == [4 + 2 * 12 + 4] * 3
 
 
-@pytest.mark.slow
 def test_a_check_within_a_graphs_life_changes_nothing(kernel, x):
     y = kernel.forward(x)
     with jitload.instrumented(lambda build: None):

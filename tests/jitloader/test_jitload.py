@@ -188,7 +188,6 @@ def test_cxx_may_hold_flags(monkeypatch):
     assert load(answer("ANSWER", "with_flags")).answer() == 7
 
 
-@pytest.mark.slow
 def test_one_build_found_in_two_caches_is_opened_once(tmp_path, monkeypatch):
     """A second library of the same namespace would end the process."""
     write("twin.cpp", STABLE.replace("FACTOR", "-1"))
@@ -420,7 +419,6 @@ def test_a_missing_header_says_where_headers_are_looked_for():
     assert "load(include=[...])" in caught.value.hint
 
 
-@pytest.mark.slow
 def test_a_binding_without_its_launcher_says_what_is_missing():
     write("half.cu", "int other() { return 0; }")
     write(
@@ -441,7 +439,6 @@ def test_a_binding_without_its_launcher_says_what_is_missing():
     assert "no .cu defines" in caught.value.hint
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 def test_nvcc_compiles_for_a_machine_that_has_no_gpu_and_its_errors_are_told_alike(monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0 9.0+PTX")
@@ -518,7 +515,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
@@ -625,7 +621,6 @@ def differentiable(name: str):
     return kernel
 
 
-@pytest.mark.slow
 def test_formulas_are_replayed_for_a_new_build_and_an_old_one():
     kernel = differentiable("replayed")
     x = torch.ones(3, requires_grad=True)
@@ -638,7 +633,6 @@ def test_formulas_are_replayed_for_a_new_build_and_an_old_one():
     assert old.requires_grad
 
 
-@pytest.mark.slow
 def test_a_formula_registered_again_takes_the_place_of_the_first():
     kernel = differentiable("again")
     x = torch.ones(2, requires_grad=True)
@@ -673,7 +667,6 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
 """
 
 
-@pytest.mark.slow
 def test_an_op_without_statistics_runs_where_no_gradient_is_wanted():
     write("chosen.cpp", WITH_INFER)
     kernel = load("chosen.cpp")
@@ -738,7 +731,6 @@ def test_formulas_are_parsed_once_for_all_processes(tmp_path, monkeypatch):
     assert inputs.formulas_of(path) != digest
 
 
-@pytest.mark.slow
 def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():
     import torch._functorch.config as functorch
 

@@ -111,7 +111,6 @@ def test_a_header_that_a_macro_names_counts_for_every_source(own):
     assert (kernel.first(), kernel.second()) == (3, 2)
 
 
-@pytest.mark.slow
 def test_an_edit_of_the_kernel_leaves_its_binding_and_gives_it_the_builds_name(own):
     write("bound.cu", "int value() { return 1; }")
     binding = write(

@@ -307,7 +307,6 @@ TEMPLATES = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_template_is_launched_for_types_that_are_given_or_deduced(shared, target):
     kernel = jitload.load(shared / "templates.cu", target=target)
@@ -404,7 +403,6 @@ def test_why_a_name_is_missing(text, says):
         _ = kernel.go
 
 
-@pytest.mark.slow
 def test_a_function_that_a_macro_makes_is_found(monkeypatch):
     write("macros.h", '#define EXPORT extern "C"\n')
     write(
@@ -528,7 +526,6 @@ def test_a_static_kernel_of_a_header_is_offered_once_however_many_sources_includ
     assert (x.item(), kernel.first(), kernel.second()) == (1, 1, 1)
 
 
-@pytest.mark.slow
 def test_a_binding_in_an_included_file_binds():
     write(
         "bound.inc",
@@ -595,7 +592,6 @@ def test_what_depends_on_system_headers_does_not_break_the_build():
         _ = kernel.hidden
 
 
-@pytest.mark.slow
 def test_an_op_that_a_macro_defines_is_found():
     write(
         "defined.cpp",
@@ -618,7 +614,6 @@ def test_an_op_that_a_macro_defines_is_found():
     assert kernel.first(torch.ones(2)).sum() == kernel.second(torch.ones(2)).sum() == 2
 
 
-@pytest.mark.slow
 def test_the_instruments_take_a_launch():
     kernel = load(write("tried.cu", ADD))
     x, y = torch.ones(100), torch.zeros(100)

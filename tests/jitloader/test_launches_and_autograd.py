@@ -55,7 +55,6 @@ def test_a_gradient_that_is_lost_is_told_once(kernel):
         kernel.fill[1, 4](torch.zeros(4), torch.tensor(2.0, requires_grad=True), 4, True)
 
 
-@pytest.mark.slow
 def test_torch_compile_names_what_makes_an_op_of_a_launch(kernel):
     def twice(x):
         y = torch.empty_like(x)
@@ -257,7 +256,6 @@ def test_a_type_that_an_if_chooses_is_the_one_that_is_compiled(flags, most):
         _ = kernel.of_pair
 
 
-@pytest.mark.slow
 def test_sources_may_be_strings():
     kernel = jitload.load_inline("inline", cuda_sources=SOURCE, target="cpu")
     kernel.twice[1, 4](torch.ones(4), y := torch.empty(4), 4)
@@ -276,7 +274,6 @@ def test_sources_may_be_strings():
         jitload.load_inline("nothing")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
 def test_a_missing_gpu_is_answered_with_the_device_that_there_is():
     run = subprocess.run(
@@ -298,7 +295,6 @@ NAMED_AS_THE_HANDLES = """
 """
 
 
-@pytest.mark.slow
 def test_functions_named_as_the_handles_own_hide_none_of_them():
     write("named.cu", NAMED_AS_THE_HANDLES)
     with pytest.warns(RuntimeWarning) as told:

@@ -189,7 +189,6 @@ def begin(files: tuple[Path, Path], runtime: Path) -> str:
     return BEGIN.format(runtime=str(runtime), source=source, binding=binding, text=SOURCE)
 
 
-@pytest.mark.slow
 def test_an_edit_compiles_the_kernels_that_are_launched(files, runtime):
     source, _ = files
     code = begin(files, runtime) + SESSION
@@ -228,7 +227,6 @@ def test_another_process_opens_the_kernels_that_one_has_compiled(files, runtime,
     assert made[1] == made[0]
 
 
-@pytest.mark.slow
 def test_a_mistake_in_what_no_types_are_listed_for_is_raised_by_the_first_load(files):
     source, binding = files
     one = SOURCE.replace("VALUE", "1").partition("template decltype")[0]

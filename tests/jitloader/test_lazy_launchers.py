@@ -144,7 +144,6 @@ def right(value: int, kind: torch.dtype) -> torch.Tensor:
     return (torch.tensor(value, dtype=kind) / 3).expand(100)
 
 
-@pytest.mark.slow
 def test_an_edit_compiles_what_is_called(scene):
     value, before = scene.edit(), len(scene.parts())
     kernel = scene.load()
@@ -164,7 +163,6 @@ def test_an_edit_compiles_what_is_called(scene):
     assert len(scene.parts()) == known + 1
 
 
-@pytest.mark.slow
 def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     """They are compiled by themselves in the background; and each build has them for itself."""
     value = scene.edit()
@@ -187,7 +185,6 @@ def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
-@pytest.mark.slow
 def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypatch):
     """Also of the first edit in a cache, when nothing was called before that was loaded."""
     made: list[tuple | None] = []
@@ -211,7 +208,6 @@ def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypa
     assert len(made) == 5, "what was stopped does not begin again"
 
 
-@pytest.mark.slow
 def test_a_check_compiles_what_it_calls(scene):
     """Of what is instrumented, too; and lines and kernels are told of parts as of the whole."""
     shutil.rmtree(scene.cache / "called", ignore_errors=True)
@@ -238,7 +234,6 @@ def test_a_check_compiles_what_it_calls(scene):
     assert background.wait(0), "nobody needs the whole"
 
 
-@pytest.mark.slow
 def test_c_functions_in_parts_keep_their_parameters(tmp_path, cache, monkeypatch):
     """Signatures are as of the whole, checks name the parameters, and an error is raised."""
     caches = tmp_path / "cache", cache
@@ -280,7 +275,6 @@ def _complete_launchers(kernel: jitload.Kernel) -> None:
         os.close(reading)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replaced", "by"),
     [
@@ -357,7 +351,6 @@ def test_what_is_asked_for_after_the_whole_build_is_only_linked(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
-@pytest.mark.slow
 def test_an_error_in_what_was_called_before_is_raised_at_once(scene):
     scene.edit()
     kernel = scene.load()
@@ -471,7 +464,6 @@ def test_an_edit_ends_the_background_of_the_one_before(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has an idle processor to give")
 def test_the_background_takes_nothing_from_a_call(scene):
     """Its compilers are idle ones; beside a call that uses every core they come to a standstill."""
@@ -579,7 +571,6 @@ def test_killed_at_random_moments_then_loaded_again(scene):
     assert not Build.read(kernel.build.folder).launchers
 
 
-@pytest.mark.slow
 def test_every_op_can_be_compiled_in_parts(users_cache):
     """What hinders one, a variable say, is as well in a header of the simulator's."""
     ops = [each for each in commands.recipes([], "cpu") if each.sources[0].is_relative_to(KERNELS)]

@@ -55,7 +55,6 @@ def plus(name: str, added: str = "1", namespace: str = ""):
     return write(f"{name}.cu", text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_fixed_name_is_made_the_builds_own_and_leads_to_the_newest(target, in_scratch):
     name = f"fixed_{target}"
@@ -92,7 +91,6 @@ def test_a_fixed_name_is_made_the_builds_own_and_leads_to_the_newest(target, in_
         ops.plus(x)
 
 
-@pytest.mark.slow
 def test_an_edited_schema_is_that_of_the_fixed_name_too(in_scratch):
     kernel = load(plus("schema"))
     x = torch.arange(5.0)
@@ -112,7 +110,6 @@ def test_an_edited_schema_is_that_of_the_fixed_name_too(in_scratch):
         torch.ops.schema.plus(x)
 
 
-@pytest.mark.slow
 def test_on_the_cpu_the_implementation_for_cuda_runs_and_the_handle_says_so(in_scratch, capfd):
     kernel = load(plus("both"))
     x = torch.ones(3)
@@ -123,7 +120,6 @@ def test_on_the_cpu_the_implementation_for_cuda_runs_and_the_handle_says_so(in_s
     assert f"both: {note}" in capfd.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_namespace_of_another_library_stays_its_own(in_scratch):
     library = torch.library.Library("taken", "DEF")
     library.define("plus(Tensor x) -> Tensor")
@@ -135,7 +131,6 @@ def test_a_namespace_of_another_library_stays_its_own(in_scratch):
     torch.testing.assert_close(torch.ops.taken.zeros(x), 0 * x)  # that name was free
 
 
-@pytest.mark.slow
 def test_two_kernels_under_one_name_the_newest_answers(in_scratch):
     x = torch.zeros(2)
     first, second = (load(plus(f"one_{n}", str(n), namespace="shared")) for n in (1, 2))

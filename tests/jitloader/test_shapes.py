@@ -111,7 +111,6 @@ def test_the_classes_of_calls_are_noted(kernel):
     assert len(found) == 2
 
 
-@pytest.mark.slow
 def test_an_edit_is_one_of_all_classes(kernel, table, source):
     write(source, SOURCE.replace("times(x, N)", "times(x, 10 * N)"))
     kernel.reload()

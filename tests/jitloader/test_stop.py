@@ -197,7 +197,6 @@ def line_of(marker: str) -> int:
     return next(n for n, line in enumerate(lines, 1) if line.endswith(f"// {marker}"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "4"])
 def test_any_endless_kernel_is_stopped_where_it_stands(workers):
     code = """
@@ -235,7 +234,6 @@ def test_any_endless_kernel_is_stopped_where_it_stands(workers):
     assert threads["behind"] == "(5, 0, 0)"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls are left on x86-64")
 @pytest.mark.parametrize("launch_before", [True, False])
 def test_any_endless_function_of_the_host_is_left_where_it_stands(launch_before):
@@ -280,7 +278,6 @@ def test_a_long_launch_of_short_blocks_is_stopped():
     assert took < WITHIN
 
 
-@pytest.mark.slow
 def test_one_call_of_many_endless_launches_is_stopped_once():
     [result] = results_of("print('JSON', json.dumps(stopped(lambda: kernel.again_and_again(50))))")
     assert result[0] == "KeyboardInterrupt"
@@ -360,7 +357,6 @@ def test_other_bindings_are_stopped(binding):
     assert took < 0.5 + WITHIN
 
 
-@pytest.mark.slow
 def test_launches_of_other_threads_are_stopped():
     code = """
         for rank in 3, 4:
@@ -381,7 +377,6 @@ def test_launches_of_other_threads_are_stopped():
         assert f"thread ({rank}, 0, 0) was interrupted" in raised
 
 
-@pytest.mark.slow
 def test_who_waits_for_the_launch_of_another_thread_is_not_stuck():
     code = """
         thread = in_thread(lambda: kernel.forever[1, 32](3))
@@ -396,7 +391,6 @@ def test_who_waits_for_the_launch_of_another_thread_is_not_stuck():
     assert "was interrupted" in raised
 
 
-@pytest.mark.slow
 def test_a_handler_of_ones_own_is_called_and_what_it_raises_is_raised():
     code = """
         heard = []
@@ -427,7 +421,6 @@ def test_an_ignored_interrupt_stops_nothing():
     assert (end, count) == ("returned", 3 << 23)
 
 
-@pytest.mark.slow
 def test_between_and_after_launches_an_interrupt_is_pythons_own():
     code = """
         def often():
@@ -470,7 +463,6 @@ def test_interrupts_at_any_moment_are_neither_lost_nor_deadly():
     assert max(took for _, took in results) < WITHIN
 
 
-@pytest.mark.slow
 def test_a_forked_child_is_stopped_too():
     code = """
         kernel.add_one[64, 64](y)
@@ -486,7 +478,6 @@ def test_a_forked_child_is_stopped_too():
     assert took < WITHIN
 
 
-@pytest.mark.slow
 def test_a_check_is_stopped_and_the_next_one_works():
     code = """
         import lab
@@ -525,7 +516,6 @@ def test_a_script_ends_as_any_that_is_interrupted():
     assert last.endswith("in block (0, 0, 0), thread (3, 0, 0)")
 
 
-@pytest.mark.slow
 def test_a_kernel_that_runs_for_long_says_so():
     write("stopped.cu", KERNELS)
     code = """
@@ -543,7 +533,6 @@ def test_a_kernel_that_runs_for_long_says_so():
     assert "it has run for" not in err
 
 
-@pytest.mark.slow
 def test_the_stop_button_of_a_notebook_ends_a_launch(cache):
     """In a kernel of its own, which is interrupted as Jupyter interrupts it."""
     manager_of = pytest.importorskip("jupyter_client.manager", reason="needs Jupyter")

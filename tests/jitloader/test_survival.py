@@ -43,7 +43,6 @@ SLOW = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -110,7 +109,6 @@ def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):
 # ---- at once
 
 
-@pytest.mark.slow
 def test_two_processes_that_find_a_hidden_header_at_once_compile_no_more_than_one_would(own):
     hiding("hides")
     results = results_of([in_process(LOAD.format("hides.cu")) for _ in range(2)])
@@ -249,7 +247,6 @@ def test_what_a_fork_uses_after_its_parents_end_is_left(own):
     assert not list(own.glob("inherited_*"))
 
 
-@pytest.mark.slow
 def test_prune_leaves_what_another_process_builds(own):
     """It waits in the compiler, with its folder in building/ and nothing placed."""
     answer(7, "unborn")

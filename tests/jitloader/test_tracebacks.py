@@ -138,7 +138,6 @@ INTERRUPTED = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "shell",
     [

@@ -47,7 +47,6 @@ def settled(monkeypatch):
     monkeypatch.setattr(inputs, "COARSEST_CLOCK", 0)
 
 
-@pytest.mark.slow
 def test_an_import_and_a_warm_load_do_without_what_a_build_needs(monkeypatch, settled):
     root = os.path.dirname(jitload.__file__)  # noqa: PTH120
     for name in ("square", "relu"):
@@ -141,7 +140,6 @@ def test_whatever_decides_a_build_is_looked_at(settled, own, monkeypatch):
     changes("a library that was cut short")
 
 
-@pytest.mark.slow
 def test_a_header_that_another_process_finds_is_looked_at(settled, own):
     """Whose name a macro has: only the compiler's depfile tells of it."""
     hiding("answer")

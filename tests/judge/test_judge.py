@@ -150,7 +150,6 @@ def judged(folder, texts: dict[str, str], **options) -> dict:
         return dict(jobs.map(one, texts))
 
 
-@pytest.mark.slow
 def test_one_that_is_right_and_two_that_are_not(tmp_path):
     names = ("plain", "part_of_the_rows", "default_stream")
     found = judged(tmp_path, {n: (CONTROLS | EXPLOITS)[n] for n in names})
@@ -167,7 +166,6 @@ def test_one_that_is_right_and_two_that_are_not(tmp_path):
     assert plain.sandbox["kind"] == Sandbox.here().kind
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stage", "kind"),
     [
@@ -323,7 +321,6 @@ def test_wrong_use_and_a_table(tmp_path, capsys):
     assert "processes" in kinds
 
 
-@pytest.mark.slow
 def test_what_does_not_compile_is_told_with_its_line(tmp_path):
     verdict = judge("square", written(tmp_path, "broken", submission("int k = ;")), cases=2)
     assert (verdict.stage, verdict.accepted) == ("build", False)

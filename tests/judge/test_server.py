@@ -36,7 +36,6 @@ def asked(*calls: tuple[str, dict]) -> tuple[set[str], list[dict]]:
     return asyncio.run(ask())
 
 
-@pytest.mark.slow
 def test_tools_return_the_json_of_the_commands():
     broken = f'{HEAD}extern "C" int f() {{ return nothing; }}\n'
     tools, (refused, error) = asked(
@@ -50,7 +49,6 @@ def test_tools_return_the_json_of_the_commands():
     assert "nothing" in error["error"]
 
 
-@pytest.mark.slow
 def test_a_client_is_told_why_a_call_is_wrong():
     source = CONTROLS["plain"]
     calls = {

@@ -101,7 +101,6 @@ def timed(
     return told.time
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", pytest.param("op", marks=pytest.mark.slow)])
 def test_a_right_one_is_timed_beside_the_reference(monkeypatch, tmp_path, name):
     found = timed(monkeypatch, tmp_path, CONTROLS[name])
@@ -110,7 +109,6 @@ def test_a_right_one_is_timed_beside_the_reference(monkeypatch, tmp_path, name):
     assert found["sizes"] == {"cols": 4096, "rows": 2}
 
 
-@pytest.mark.slow
 def test_less_than_the_floor_is_no_time(monkeypatch, tmp_path):
     found = timed(monkeypatch, tmp_path, CONTROLS["plain"], floor=1e9)
     assert found["rejected"] == "below the floor"

@@ -393,7 +393,6 @@ def test_the_page_and_its_pictures(csv: Path):
     assert [path.read_text().startswith("<?xml") for path in paths[2:]] == [True] * 4 + [False]
 
 
-@pytest.mark.slow
 def test_a_lost_cell_is_counted_and_a_failure_is_told(csv: Path):
     lines = lines_of(["square"], (1024,))
     for line in lines:
@@ -415,7 +414,6 @@ def test_a_lost_cell_is_counted_and_a_failure_is_told(csv: Path):
     assert "- eager, square, layer_norm, 12 cells: OutOfMemoryError: too much" in page
 
 
-@pytest.mark.slow
 def test_a_cell_in_which_a_rival_was_not_timed_is_not_won(csv: Path):
     lines = lines_of(["square"], (1024,))
     for line in lines:

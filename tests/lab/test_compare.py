@@ -103,7 +103,6 @@ def test_the_backward_of_a_sum_reads_grad_output_alone():
     assert case.measure(dense, timed=False).bytes == 4 * (8 + 8 * 64)
 
 
-@pytest.mark.slow
 def test_options_go_through_all_variants():
     table = lab.compare("reduce_sum", shapes=[(5, 33)], dtypes="float32", rivals=())
     assert list(table["options"]) == ["dim=-1", "dim=None"]
@@ -210,7 +209,6 @@ def test_a_kernel_that_raises_says_on_which_case():
     assert "square forward float32 5 x 33" in caught.value.__notes__[0]
 
 
-@pytest.mark.slow
 def test_importing_lab_builds_nothing_and_leaves_the_heavy_libraries_out():
     code = (
         "import sys, torch, lab; loaded = set(sys.modules); "

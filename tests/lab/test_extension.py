@@ -234,7 +234,6 @@ def test_a_compiled_function_runs_the_new_build(notebook):
     assert notebook["second"].tolist() == [4] * 4
 
 
-@pytest.mark.slow
 def test_where_nothing_changed_a_cell_looks_once_at_each_file_of_ten_kernels(notebook, monkeypatch):
     """And at each of the folders of ops: that takes less than 5 ms."""
     monkeypatch.setattr(time, "time_ns", lambda real=time.time_ns: real() + 100 * 10**9)
@@ -497,7 +496,6 @@ def test_other_flags_that_fail_leave_no_kernel_behind(notebook):
     assert "scale" not in notebook.shell.user_ns
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("marker", ["// ---- binding", "// ---- binding: checks and launch"])
 def test_a_binding_below_its_marker_is_compiled_by_itself(notebook, marker):
     notebook.run(cell(SCALE, marker, BINDING))
@@ -505,7 +503,6 @@ def test_a_binding_below_its_marker_is_compiled_by_itself(notebook, marker):
     assert notebook["scale"].forward(torch.ones(3)).tolist() == [2, 2, 2]
 
 
-@pytest.mark.slow
 def test_a_cell_of_c_plus_plus_is_a_binding_alone(notebook):
     source = """
         #include <torch/csrc/stable/library.h>
@@ -521,7 +518,6 @@ def test_a_cell_of_c_plus_plus_is_a_binding_alone(notebook):
     assert notebook["count"].size(torch.ones(2, 3)) == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", ["kernel", "binding"])
 def test_errors_point_at_the_cells_lines(notebook, part):
     source = cell(SCALE, "// ---- binding", BINDING)
@@ -783,7 +779,6 @@ def test_members_are_those_of_an_index_and_of_the_cell(notebook):
     assert "make_float4" in offered(notebook.shell, "%%cu a\nfloat y = 1.0f + ma|")
 
 
-@pytest.mark.slow
 def test_nothing_of_pythons_is_offered_there_and_nothing_of_cudas_elsewhere(notebook):
     notebook.run("threads = 5")
     assert "threads" not in offered(notebook.shell, "%%cu a\nthrea|")
@@ -809,7 +804,6 @@ def test_under_colabs_ipython_nothing_is_completed_and_the_rest_works(notebook, 
 # ---- in a notebook
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_kernels")
 def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scratch):
     nbformat = pytest.importorskip("nbformat")
@@ -852,7 +846,6 @@ def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scr
     assert any(re.match(building, message) for message in messages)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_kernels")
 def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, tmp_path):
     """In a kernel of its own, which is interrupted as Jupyter interrupts it."""
@@ -913,7 +906,6 @@ def cells_of(text: str) -> list[str]:
     return example.split("\n\n")
 
 
-@pytest.mark.slow
 def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     import lab
 

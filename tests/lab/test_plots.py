@@ -283,7 +283,6 @@ def test_versions_measures_by_name():
     assert "5 x 33" in caption(figure)
 
 
-@pytest.mark.slow
 def test_error_histogram_is_ours_over_pytorchs():
     figure = lab.plot_error("layer_norm", shape=(16, 64), backward=True)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
@@ -315,7 +314,6 @@ def test_histogram_bins():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("op", mostly_slow(reference.OPS), ids=str)
 def test_every_op_has_its_figures(op):
     """Also where all errors are 0, and where a result is a single number."""

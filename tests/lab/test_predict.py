@@ -200,7 +200,6 @@ def test_kernels_are_told_the_multiprocessors_of_that_gpu(kernel, name):
     assert [it.blocks for it in prediction.counts.launches] == [gpu.load(name).multiprocessors]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 def test_launches_have_a_gpus_sizes(op):
     """The simulator keeps more of a row in a thread's registers than a GPU has."""
@@ -398,7 +397,6 @@ def test_parts_of_sectors_are_written_once_where_l2_holds_them(kernel, n, times)
         assert terms.dram_bytes == pytest.approx(3 * times * once, rel=0.1)
 
 
-@pytest.mark.slow
 def test_rows_of_dram_are_opened_for_few_bytes(kernel, x):
     """Lanes 64 words apart take longer for their sectors than a stream of as many bytes."""
     n = 1 << 22
@@ -484,7 +482,6 @@ __global__ void roots(const float* x, float* y, int rounds) {
 """
 
 
-@pytest.mark.slow
 @needs_nvcc
 def test_loops_without_accesses_are_counted(tmp_path):
     (tmp_path / "loops.cu").write_text(LOOPS)

@@ -245,7 +245,6 @@ def test_cold_calls_go_through_several_sets_of_tensors(monkeypatch):
 # ---- rivals that fail
 
 
-@pytest.mark.slow
 def test_a_rival_that_fails_does_not_lose_the_others(monkeypatch):
     calls = Counter()
 

@@ -53,7 +53,6 @@ def test_an_accumulator_is_drawn_once(m, cta_group, ws):
     assert "rows 0 to" in " ".join(texts(figure))
 
 
-@pytest.mark.slow
 def test_scale_factors_are_drawn_where_they_are():
     figure = lab.plot_scales(scale_vec=2, scale_id=2)
     shared, quarter = texts(figure), texts(figure, 1)

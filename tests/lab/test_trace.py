@@ -186,7 +186,6 @@ def test_what_there_is_not_is_named(kernels, options, message):
         traced(kernels, "wrong_index", **options)
 
 
-@pytest.mark.slow
 def test_a_program_has_a_time_line_in_the_terminal(tmp_path):
     text = SOURCE.read_text() + (
         "int main() { float* x; cudaMallocManaged(&x, 1024);"
@@ -373,7 +372,6 @@ def test_tensor_memory_is_followed(of_tensor_memory):
     assert (memory[:, 32] == X.numpy() + 0.5).all()
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_tensor_memory_is_drawn(of_tensor_memory, tmp_path):
@@ -416,7 +414,6 @@ def test_tensor_memory_is_drawn(of_tensor_memory, tmp_path):
         assert not errors
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_finding_opens_its_trace_in_the_checkers_page(kernels, tmp_path):
@@ -460,7 +457,6 @@ def test_a_notebook_has_a_button_for_each_finding_with_a_thread(kernels, monkeyp
     assert not button.disabled
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_the_page_steps_and_jumps(kernels, tmp_path):
@@ -508,7 +504,6 @@ def test_the_page_steps_and_jumps(kernels, tmp_path):
         assert not errors
 
 
-@pytest.mark.slow
 def test_mbarriers_have_the_names_of_their_arrays():
     x, w = torch.randn(64, 128).bfloat16(), torch.randn(16, 128).bfloat16()
     trace = lab.trace(lab.ladder("16_steps").ring, x, w, torch.zeros(1024), 128)
@@ -517,7 +512,6 @@ def test_mbarriers_have_the_names_of_their_arrays():
     assert not [name for name, _, _ in trace.variables if name.startswith("__")]
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_the_page_goes_to_the_next_barrier_and_follows_the_theme(tmp_path):

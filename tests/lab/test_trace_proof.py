@@ -131,7 +131,6 @@ def compared(place: Path, capfd, source: Path, calls: list[tuple[str, dict]]) ->
     return {call: compare(it, source.name, *said[call]) for call, it in traces.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "calls"),
     [*QUICK.items(), *(pytest.param(*it, marks=pytest.mark.slow) for it in SLOW.items())],

@@ -49,7 +49,6 @@ def kernel(tmp_path_factory, cache):
         yield jitload.load(source, target="cpu")
 
 
-@pytest.mark.slow
 def test_a_call_that_returns(kernel):
     trial = lab.trial(kernel.add, torch.zeros(4), 4)
     assert trial.outcome == "returned"
@@ -71,7 +70,6 @@ def read_at(address: int, x: torch.Tensor) -> bytes:
     return ctypes.string_at(address)
 
 
-@pytest.mark.slow
 def test_a_segmentation_fault_is_told():
     trial = lab.trial(read_at, 8, torch.zeros(2, 3))
     assert trial.outcome == "crashed"
@@ -160,7 +158,6 @@ def test_what_cannot_be_sent_is_refused_with_a_reason():
         lab.trial(operator.add, threading.Lock(), 2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "patience", "where"),
     [

@@ -123,7 +123,6 @@ def told(twice):
         return lab.tune(call_of(twice, 1 << 18), kernel=twice, rule=rule, **values)
 
 
-@pytest.mark.slow
 def test_without_a_gpu_it_says_first_that_times_are_predicted(twice, capsys):
     call = call_of(twice, 65536)
 

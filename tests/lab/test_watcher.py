@@ -295,7 +295,6 @@ def end_of(states, number):
     return state_with(states, lambda it: not it.doing and it.result.version.number == number)
 
 
-@pytest.mark.slow
 def test_saved_broken_mended_and_back(source):
     with following(source) as (follower, states):
         first = end_of(states, 1).result

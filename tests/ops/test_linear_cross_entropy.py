@@ -403,7 +403,6 @@ def test_logits_wait_in_dw_for_the_gradient_that_arrives(classes: int):
         assert torch.equal(alone, of_both)
 
 
-@pytest.mark.slow
 def test_small_gradients_of_float16_are_not_lost():
     """Where the loss is scaled before backward, as torch.amp.GradScaler does it.
 

@@ -51,7 +51,6 @@ def test_tiles(version: str, shape: tuple[int, int, int], dtype: torch.dtype):
     judge(case(version), *shape, dtype=dtype)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("act", [None, "gelu", "swiglu"])
 @pytest.mark.parametrize("shape", [(130, 200, 72), (333, 328, 64), (71, 1096, 1032)], ids=str)
 def test_tiles_that_move_inside_at_the_edge(shape: tuple[int, int, int], act: str | None):

@@ -175,7 +175,6 @@ def test_autocast_leaves_float64_alone(case: Case):
         assert torch.equal(got[name], want[name]), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in BEST if case.is_product], ids=str)
 def test_autocast_of_a_compiled_product(case: Case):
     inputs, op = (

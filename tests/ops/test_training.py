@@ -182,7 +182,6 @@ def test_checkpoints_fit_in_both_directions(config: Config):
 # ---- training
 
 
-@pytest.mark.slow
 @each_config
 def test_training_lowers_the_loss_as_pytorchs_does(config: Config):
     def losses(dtype: torch.dtype, ours: bool) -> Tensor:

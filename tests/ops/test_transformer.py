@@ -99,7 +99,6 @@ def test_every_module_that_has_an_op_is_ours():
     torch.testing.assert_close(theirs(*batch()), model(*batch()))
 
 
-@pytest.mark.slow
 def test_training_lowers_the_loss_as_pytorchs_does():
     def losses(dtype: torch.dtype, ours: bool) -> Tensor:
         steps = (batch(step, train.TINY.batch) for step in range(30))
@@ -132,7 +131,6 @@ def test_no_part_keeps_more_than_pytorchs():
     assert gate_and_up < ours["gated"] < 2 * gate_and_up
 
 
-@pytest.mark.slow
 def test_compiled_as_one_graph():
     model, traced = transformer(ours=True), transformer(ours=True)
     torch.compiler.reset()

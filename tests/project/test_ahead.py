@@ -133,7 +133,6 @@ while not list(pathlib.Path({str(own)!r}).glob("aa_*/build.json")):
     }
 
 
-@pytest.mark.slow
 def test_it_ends_with_whoever_started_it(own):
     command = [sys.executable, "-P", "-m", "jitload", "build", "--ahead", "square"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT) as process:
@@ -146,7 +145,6 @@ def test_it_ends_with_whoever_started_it(own):
 # ---- giving way
 
 
-@pytest.mark.slow
 def test_a_build_that_somebody_waits_for_stops_one_ahead_which_begins_anew(
     tmp_path, own, monkeypatch
 ):
@@ -205,7 +203,6 @@ def test_a_first_launch_compiles_nothing_but_the_kernel_and_the_runtime(tmp_path
     assert "checker" not in read
 
 
-@pytest.mark.slow
 def test_the_runtime_is_compiled_beside_what_needs_it(tmp_path, own, monkeypatch):
     source = tmp_path / "simulator.cpp"
     source.write_text("int nothing;\n")

@@ -121,7 +121,6 @@ def test_an_instrument_is_where_the_lab_says_and_no_room_has_its_name():
 COME_WITH_JUPYTER = {"jupyter_client", "jupyter_core"}  # so pyproject.toml does not list them
 
 
-@pytest.mark.slow
 def test_a_test_is_skipped_only_for_want_of_a_package_that_pyproject_lists():
     """A module of this project, or a test's, that is not found is a mistake and no reason."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -121,7 +121,6 @@ def test_a_wheel_leaves_the_names_of_other_packages_alone(wheel):
         assert found == {*files(parts, ROOT)}
 
 
-@pytest.mark.slow
 def test_a_source_distribution_has_what_a_wheel_is_built_from(clone, tmp_path):
     build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
     command = [sys.executable, "-c", build, tmp_path]
@@ -133,7 +132,6 @@ def test_a_source_distribution_has_what_a_wheel_is_built_from(clone, tmp_path):
     assert "notebooks/mine/own.py" not in names
 
 
-@pytest.mark.slow
 def test_an_editable_install_puts_the_clone_on_the_path(clone):
     there = clone / "site"
     pip("install", "--no-deps", "--no-build-isolation", "--editable", clone, "--target", there)

@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 def test_a_copied_chapter_keeps_its_links(tmp_path):
     labapp = pytest.importorskip("jupyterlab.labapp", reason="jupyterlab is not installed")
     folder = tmp_path / "notebooks"

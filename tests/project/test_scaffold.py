@@ -227,7 +227,6 @@ def test_a_new_op_is_formatted_as_the_others(project):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_an_op_in_a_folder_of_its_own(tmp_path, monkeypatch):
     paths = scaffold.scaffold("elsewhere", tmp_path)
     assert [path.name for path in paths] == ["elsewhere.cu", "elsewhere.cpp", "elsewhere.py"]

@@ -114,7 +114,6 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.slow
 def test_what_is_imported_is_listed():
     files = list(map(Path, sources(".py", ".ipynb")))
     assert files
@@ -134,7 +133,6 @@ def test_what_is_imported_is_listed():
 # ---------------------------------------------------------------------------- style
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "arguments", "endings"),
     [
@@ -296,7 +294,6 @@ def test_set_up_fails_with_pip_and_not_with_the_build_beside_it(checkout, fails,
     assert (checkout.folder / ".venv/.ready").exists() == (status == 0)
 
 
-@pytest.mark.slow
 def test_lab_opens_the_first_chapter_of_the_index_with_the_labs_settings(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     assert jupyter.first_chapter(tmp_path) is None

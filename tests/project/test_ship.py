@@ -212,7 +212,6 @@ def test_autocast_casts_as_it_does_here(policy: str, keep: tuple[str, ...], tmp_
 # ---- kernel-builder
 
 
-@pytest.mark.slow
 def test_build_toml_is_as_kernel_builder_documents_it(tmp_path: Path):
     words = ["layer_norm", "--to", str(tmp_path), "--no-wheel", "--hub", "somebody/layer-norm"]
     assert main(words) == 0

@@ -50,7 +50,6 @@ extern "C" void run(int* asked, int* known, int* device) {{
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "number", "suffix"),
     [

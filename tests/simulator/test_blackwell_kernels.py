@@ -12,7 +12,6 @@ LIMIT = 2**-23
 SHAPES = [(512, 256, 256), (1024, 512, 512)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_a_rung_is_right(cache, rung):
     function = rung.load("cpu")
@@ -22,7 +21,6 @@ def test_a_rung_is_right(cache, rung):
         assert (c.double() - truth).norm() <= LIMIT * k / 16 * truth.norm()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_nothing_is_found_in_a_rung(cache, rung):
     function = rung.load("cpu")
@@ -32,7 +30,6 @@ def test_nothing_is_found_in_a_rung(cache, rung):
         assert report.findings.empty, str(report)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("heads", "tokens", "gain"), [(1, 256, 1), (2, 512, 1), (1, 768, 8)])
 def test_attention_is_as_exact_as_its_type(cache, heads, tokens, gain):
     arguments, y, truth = ATTENTION.drawn(heads, tokens, gain)
@@ -41,7 +38,6 @@ def test_attention_is_as_exact_as_its_type(cache, heads, tokens, gain):
     assert (y.double() - truth).norm() <= 2 * (same_type.double() - truth).norm()
 
 
-@pytest.mark.slow
 def test_nothing_is_found_in_attention(cache):
     arguments, *_ = ATTENTION.drawn(1, 512)
     for order in (0, 1):

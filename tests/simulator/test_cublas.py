@@ -786,7 +786,6 @@ def test_a_graph_of_cublas(blas):
     near(c, before + 4 * wide(a))
 
 
-@pytest.mark.slow
 def test_the_checker_knows_what_the_library_writes(blas):
     a, b = random(8, 8), random(8, 8)
     report = lab.check(lambda a, b: _product_in_new_memory(blas, a, b), a, b)

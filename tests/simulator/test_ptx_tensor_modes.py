@@ -602,7 +602,6 @@ def test_prefetches_run(built):
     assert built.run(empty(16), tensor(x), 2, 0, 0, 0, U16, 0, 2, values) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "found"), [(20, []), (40, ["out of bounds"])])
 def test_the_checker_finds_rows_past_the_memory(built, rows, found):
     """A map that says more rows than its tensor has."""

@@ -155,7 +155,6 @@ for count in (1, 7, 64, 1000, 4096, 70_001):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FLOATS, *INTS])
 def test_random_indices_of_every_type(kernel, name):
     """Each write beside a tensor raises, however far; each in it does what it says."""
@@ -271,7 +270,6 @@ thread.join()
 """
 
 
-@pytest.mark.slow
 def test_a_launch_beside_one_that_is_repeated_prints(tmp_path):
     (tmp_path / "prints.cu").write_text(
         """

@@ -116,7 +116,6 @@ def seconds(text: str) -> float:
         gc.enable()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_twice_the_text_takes_twice_the_time(name):
     """By the least of a few times each, for other programs take some of the processor's caches."""

@@ -72,7 +72,6 @@ def offered() -> list[str]:
     return [name for name in found if not re.match(inner, name)]
 
 
-@pytest.mark.slow
 def test_a_program_may_have_them_by_flags_and_before_its_includes(tmp_path):
     assert len(NAMES) > 200
     source = tmp_path / "scaled.cu"

@@ -134,7 +134,6 @@ def test_comparisons_of_halves(numbers, name, dtype):
         assert y[:, i].tolist() == expected, (x, z)
 
 
-@pytest.mark.slow
 @both
 def test_conversions_to_halves_in_every_rounding(numbers, name, dtype):
     bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16)

@@ -54,7 +54,6 @@ def test_each_source_has_a_copy_of_a_headers_variables(several):
         assert counts[1] == counts[0] + 1
 
 
-@pytest.mark.slow
 def test_several_sources_under_the_checker():
     paths = [str(SOURCES / f"several/{name}.cu") for name in ("first", "second")]
     kernel = jitload.load(*paths, name="test_several", target="cpu")

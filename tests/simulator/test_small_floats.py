@@ -162,7 +162,6 @@ def test_scales_are_powers_of_two(library):
 # ---- CUDA's own headers, whose code for the host is the truth
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="needs CUDA's headers")
 def test_every_conversion_is_that_of_cudas_headers(tmp_path):
     text = (SOURCES / "small_floats.h").read_text()

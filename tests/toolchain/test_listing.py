@@ -280,7 +280,6 @@ def test_builds_are_shown_and_compared(monkeypatch):
     assert without.sass() == without.ptx("one") == []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc")
 @pytest.mark.usefixtures("in_scratch")
 def test_without_the_disassembler_it_says_how_to_get_it(monkeypatch):

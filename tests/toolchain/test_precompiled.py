@@ -243,7 +243,6 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
 """
 
 
-@pytest.mark.slow
 @FOR_A_GPU
 def test_a_binding_for_a_gpu_finds_parsed_what_set_up_has_parsed_and_becomes_the_same(
     tmp_path, monkeypatch

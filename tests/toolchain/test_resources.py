@@ -61,7 +61,6 @@ def test_simulator_has_no_registers():
     assert "answer is built for cpu" in resources._repr_html_()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(cuda_home() is None, reason="no nvcc")
 @pytest.mark.usefixtures("in_scratch")
 def test_nvcc_tells_of_every_kernel():
