@@ -5,7 +5,7 @@
 
 A cell is an op, a version, a direction, a type and a shape, all drawn from the seed. It is timed by
 the GPU's clock with a cold L2, without what the host takes. What a cell took is never used to
-predict it, or another. The times in docs/predict_random.csv are of the kernels of commit 3dbd4b2d:
+predict it, or another. The times in docs/predict_random.csv are of the kernels of commit 8956e1c0:
 predict them in a checkout with that commit's folder `kernels`.
 """
 
@@ -36,7 +36,7 @@ ELEMENTS = 1 << 26  # of a tensor, at most: a sample of blocks stands for more a
 CELL = ["number", "seed", "op", "version", "direction", "dtype", "rows", "cols", "options"]
 MEASURED = ["measured_us", "launched"]
 PREDICTED = ["predicted_us", "lower_us", "upper_us", "certain", "mechanism", "kernels", "model"]
-MODEL = 2  # one more whenever lab/predictor/model.py predicts otherwise: figures are of one model
+MODEL = 3  # one more whenever lab/predictor/model.py predicts otherwise: figures are of one model
 
 
 def cell(seed: int, number: int) -> tuple[Rows, str]:
