@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.matmul import matmul
+from lab.bench.cell_lines import row
 from lab.bench.product import Product
 from lab.bench.random_products import drawn
 
@@ -110,7 +111,7 @@ def table(path: Path) -> str:
         figures = part.min(), part.quantile(0.1), part.median()
         texts = [f"{it:.0f}" for it in figures]
         counts = [str((part < limit).sum()) for limit in (97, 90)]
-        lines.append(f"| {' | '.join([str(name), str(len(part)), *texts, *counts])} |")
+        lines.append(row([str(name), str(len(part)), *texts, *counts]))
     return "\n".join(lines)
 
 

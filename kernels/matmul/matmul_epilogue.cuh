@@ -372,7 +372,7 @@ __device__ void epilogue_tma(const float (&accum)[N], float scale, EpilogueBuffe
     }
 }
 
-// y = scale * accumulator for the last 32 columns of a tile of so many columns more than chunks.
+// y = scale * accumulator for the 32 columns that a tile has beyond whole chunks of 64.
 template <class T, int N>
 __device__ void epilogue_rest(const float (&accum)[N], const Product<T>& p,
                               EpilogueBuffers& buffers, int matrix, int row, int unit, int group,
