@@ -618,6 +618,58 @@ def test_a_sum_whose_terms_are_multiplied_by_infinity():
     assert product(lambda x, w: x * w * (w.abs() < 1e4)).row("special values").verdict == FAIL
 
 
+def test_a_loss_of_an_infinite_logit():
+    """One formula subtracts the largest logit, or multiplies by 1 - target, and another does not:
+    NaN stands for infinity. Both have to be right for large logits."""
+    options = {"only": ["special values"], "isolated": False}
+    inputs, target = (drawn(7, 9), INDEX[0] % 9), drawn(7, 9).sigmoid()
+
+    def entropy(x: Tensor, target: Tensor) -> Tensor:
+        return (x.logsumexp(-1) - x.gather(1, target[:, None])[:, 0]).mean()
+
+    def of_two_products(x: Tensor, t: Tensor) -> Tensor:
+        return (t * F.softplus(-x) + (1 - t) * F.softplus(x)).mean()
+
+    bce = F.binary_cross_entropy_with_logits
+    for op, given, reference in (
+        (F.cross_entropy, inputs, entropy),
+        (bce, (inputs[0], target), of_two_products),
+        (of_two_products, (inputs[0], target), bce),
+    ):
+        report = lab.audit(op, given, reference=reference, **options)
+        assert report.row("special values").verdict == NOTE, str(report)
+        assert "infinities of both signs" in report.row("special values").message
+
+    def overflowing(x: Tensor, t: Tensor) -> Tensor:
+        return (x.exp().log1p() - x * t).mean()
+
+    report = lab.audit(overflowing, (inputs[0], target), reference=of_two_products, **options)
+    assert report.row("special values").verdict == FAIL
+
+
+def one_after_another(x: Tensor, by: Tensor) -> Tensor:
+    total, found = torch.zeros_like(x[:, 0]), []
+    for column in x.unbind(1):
+        total = column + by * total
+        found.append(total)
+    return torch.stack(found, 1)
+
+
+def test_a_power_that_overflows():
+    """A scan adds infinities of both signs where a recurrence carries the first one on."""
+
+    def scanned(x: Tensor, by: Tensor, most: float = torch.inf) -> Tensor:
+        rows = torch.arange(x.shape[1])
+        power = (rows[:, None] - rows).clamp(min=0)
+        return (x[:, None] * (by**power).clamp(max=most).tril()).sum(-1)
+
+    options = {"only": ["special values"], "isolated": False, "reference": one_after_another}
+    inputs = drawn(3, 40), torch.tensor([0.9])
+    assert lab.audit(scanned, inputs, **options).row("special values").verdict == NOTE
+    report = lab.audit(lambda x, by: scanned(x, by, 1.0), inputs, **options)
+    assert report.row("special values").verdict == FAIL, str(report)
+
+
 def test_infinities_among_weights():
     """A convolution may skip its zeros."""
     options = {"only": ["special values"], "isolated": False}
