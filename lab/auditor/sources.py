@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import jitload
 from lab.auditor import checks
 from lab.auditor.subject import Found, NotRun, Subject
+from lab.judge.gate import variables
 
 _LAUNCH = re.compile(r"<<<")
 _BINDS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\(|\bPYBIND11_MODULE\s*\(")
@@ -34,7 +35,9 @@ _DEVICE = re.compile(
     r"|\bCUDAGuard\s+\w*\s*[({]\s*\d+\s*[)}]|\bgetDefaultCUDAStream\s*\(|\bset_device\s*\(\s*\d+"
 )
 _WAITS = re.compile(
-    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaFree|cudaMemcpy)\s*\("
+    r"\b(cudaDeviceSynchronize|cudaStreamSynchronize|cudaMalloc|cudaMallocManaged|cudaFree"
+    r"|cudaMemcpy|cudaMemcpy(?:To|From)Symbol)\s*\("
+    r"|(\.(?:item\s*(?:<[\w:\s]*>)?|cpu)\s*\(\s*\)|\.to\s*\(\s*(?:\w+\s*::\s*)*kCPU\b)"
 )
 _NARROW = re.compile(
     r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t|auto)\s+(?:const\s+)?\w+\s*=\s*"
@@ -75,7 +78,14 @@ _KEPT = re.compile(
 )
 _NAMESPACE = re.compile(r"\bnamespace\b[\s\w:]*$|\bextern\s*\S*\s*$")
 _WAITS_FOR = re.compile(r"\bcuda(?:Event|Stream|Device)Synchronize\s*\(")
-_ADDS = re.compile(r"\batomicAdd\s*\(")
+_ADDS = re.compile(r"\b(?:gpuA|fastA|unsafeA|a)tomicAdd(?:_block|_system|NoReturn)?\s*\(")
+_ADDS_IN_PTX = re.compile(r"\b(?:red|atom)\.[\w.:]*\badd\.[\w.:]*b?f\d")
+# A guard without a name: it ends before the launch.
+_ENDED_GUARD = re.compile(
+    r"(?<=[;{}])\s*(?:\w+\s*::\s*)*(?:Optional)?(?:CUDA|Device)Guard\s*[({][^;{}]*[)}]\s*;"
+)
+_BOUND = re.compile(r"\bm\s*\.\s*(?:def|impl)\s*\([^;]*?[(,]\s*&?\s*(?:\w+\s*::\s*)*(\w+)\s*[,)]")
+_INT = r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*"
 
 
 def texts(subject: Subject) -> dict[str, str]:
@@ -148,11 +158,36 @@ def _without_stream(text: str) -> Iterator[tuple[int, str]]:
     for at, given in launches(text):
         if len(given) < 4 or re.sub(r"\s+", "", given[3]) in _DEFAULT:
             yield at, "a launch without a stream"
+        elif given[3].isidentifier():
+            yield from _another_stream(text, at, given[3])
+    for found in re.finditer(r"\bcudaLaunchKernelEx(?:C)?\s*\(\s*&\s*(\w+)", text):
+        _, begin, _ = _function(text, found.start())
+        before = text[begin : found.start()]
+        empty = r"\s*(?:=\s*)?(?:\{\s*0?\s*\}\s*)?;"
+        made = re.search(rf"\bcudaLaunchConfig_t\s+{found[1]}{empty}", before)
+        if made and not re.search(rf"\b{found[1]}\s*\.\s*stream\s*=", before):
+            yield found.start(), "a launch without a stream"
     for call, count in _ON_A_STREAM.items():
         for found in re.finditer(rf"\b{call}\s*\(", text):
             given = split(_inside(text, found.end() - 1))
             if len(given) < count or re.sub(r"\s+", "", given[-1]) in _DEFAULT:
                 yield found.start(), f"{call} without a stream"
+
+
+def _another_stream(text: str, at: int, name: str) -> Iterator[tuple[int, str]]:
+    """What is wrong with the variable from which a launch takes its stream."""
+    begin = text.find("{", _function(text, at)[1])
+    value = re.compile(rf"(?<![.>\w]){name}\s*(?:=\s*([^;=]*)|[({{]([^;]*)[)}}])\s*;")
+    set_to = {
+        re.sub(r"\s+", "", it[1] or it[2]): it.start() for it in value.finditer(text, begin, at)
+    }
+    if set_to and set_to.keys() <= _DEFAULT:
+        yield min(set_to.values()), "a launch without a stream"
+    made = re.compile(rf"\bcudaStreamCreate\w*\s*\(\s*&\s*{name}\b").search(text, begin, at)
+    pool = [place for it, place in set_to.items() if "getStreamFromPool" in it]
+    if (made or pool) and not re.search(r"\bcudaStreamWaitEvent\b|\.\s*block\s*\(", text):
+        why = "a launch on a stream of its own, which waits for no other"
+        yield made.start() if made else pool[0], why
 
 
 def stream(subject: Subject) -> str:
@@ -161,7 +196,7 @@ def stream(subject: Subject) -> str:
     for name, text in texts(subject).items():
         for at, what in _without_stream(text):
             raise Found(
-                f"{what}: it runs on the default stream, not on PyTorch's current one; a CUDA"
+                f"{what}: it does not run on PyTorch's current one; a CUDA"
                 " graph does not capture it",
                 line=f"{name}:{_line(text, at)}",
             )
@@ -182,7 +217,35 @@ def guard(subject: Subject) -> str:
             "no device guard: tensors of a second GPU meet a launch on the first",
             line=f"{name}:{_line(known[name], found.start())}",
         )
+    for name, text in own.items():
+        if ended := _ENDED_GUARD.search(text):
+            raise Found(
+                "a device guard without a name: it ends at once, before the launch",
+                line=f"{name}:{_line(text, ended.end() - 1)}",
+            )
+    bound = {it for text in known.values() for it in _BOUND.findall(text)}
+    guards = rf"\b(?:{'|'.join(_guarding(known))})\b|{_GUARD.pattern}"
+    for name, text in known.items():
+        for at, _ in launches(text):
+            of, begin, end = _function(text, at)
+            if of in bound and not re.search(guards, text[text.find("{", begin) : end]):
+                raise Found(
+                    f"no device guard in {of}: tensors of a second GPU meet a launch on the first",
+                    line=f"{name}:{_line(text, at)}",
+                )
     return ""
+
+
+def _guarding(known: dict[str, str]) -> Iterator[str]:
+    """The names of functions, classes and macros of the source with a guard in them."""
+    for text in known.values():
+        for found in _GUARD.finditer(_INCLUDE.sub(lambda it: " " * len(it[0]), text)):
+            for place in _opened(text, found.start()):
+                head = text[max(text.rfind(mark, 0, place) for mark in "{};") + 1 : place]
+                yield from re.findall(r"\b([A-Za-z_]\w*)\s*(?:\(|:(?!:)|$)", head)
+            lines = text[: found.start()].replace("\\\n", "  ")
+            if defined := re.match(r"\s*#\s*define\s+(\w+)", lines[lines.rfind("\n") + 1 :]):
+                yield defined[1]
 
 
 def unchecked(subject: Subject) -> str:
@@ -247,10 +310,18 @@ def _is_called(name: str, known: dict[str, str]) -> bool:
 
 
 def _is_left_out(name: str, file: str, known: dict[str, str]) -> bool:
-    """Whether this op never uses this function of a header."""
+    """Whether this op never uses this function of a header: nothing does, or functions alone that
+    it does not use either."""
     if not name or not file.endswith((".cuh", ".h", ".hpp")):
         return False
-    return sum(len(re.findall(rf"\b{name}\b", it)) for it in known.values()) == 1
+    others = {
+        (it, of)
+        for it, text in known.items()
+        for use in re.finditer(rf"\b{name}\b", text)
+        if (of := _function(text, use.start())[0]) not in ("", name)
+    }
+    rest = {it: re.sub(rf"\b{name}\b", " " * len(name), text) for it, text in known.items()}
+    return all(_is_left_out(of, it, rest) for it, of in others)
 
 
 def device(subject: Subject) -> str:
@@ -273,7 +344,8 @@ def waits(subject: Subject) -> str:
             if "noreturn" in text[begin : found.start()].partition("{")[0]:
                 continue  # it synchronises in order to report an error
             raise Found(
-                f"{found[1]}: it waits for the GPU, and a CUDA graph cannot capture it",
+                f"{(found[1] or found[2]).strip('. (')}: it waits for the GPU, and a CUDA graph"
+                " cannot capture it",
                 line=f"{name}:{_line(text, found.start())}",
                 note=True,
             )
@@ -302,6 +374,13 @@ def overflow(subject: Subject) -> str:
                     line=f"{name}:{_line(text, found.start())}",
                     note=True,
                 )
+        if found := _row_in_32_bits(text):
+            at, product = found
+            raise Found(
+                f"{product} in 32 bits: the index of an element overflows from 2^31 elements on",
+                line=f"{name}:{_line(text, at)}",
+                note=True,
+            )
         for found in _PRODUCT.finditer(text):
             raise Found(
                 "blockIdx times blockDim in 32 bits: it begins again at 2^32 threads, whatever it"
@@ -312,6 +391,19 @@ def overflow(subject: Subject) -> str:
     return ""
 
 
+def _row_in_32_bits(text: str) -> tuple[int, str] | None:
+    """Where a kernel's index is a row's number times sizes in 32 bits, and the product."""
+    for kernel in re.finditer(r"__global__[^;{}]*\(([^;{}]*\))\s*\{", text):
+        body = text[kernel.end() : jitload.closing(text, kernel.end() - 1)]
+        row = "|".join([r"blockIdx\.x", *re.findall(rf"{_INT}=\s*blockIdx\.x\s*[;,]", body)])
+        size = "|".join(re.findall(rf"{_INT}[,)]", kernel[1])) or "(?!)"
+        product = rf"\b((?:(?:{row})\s*\*\s*(?:{size})|(?:{size})\s*\*\s*(?:{row}))\b"
+        product += rf"(?:\s*\*\s*(?:{size})\b)*)"
+        if found := re.search(rf"(?:\[|\+=?)\s*{product}\s*(?:\+[^\]*;,]*)?[\];,)]", body):
+            return kernel.end() + found.start(1), found[1]
+    return None
+
+
 def _most(declared: str) -> str:
     """The largest value of a 32-bit variable with this declaration."""
     return "2^32" if declared.startswith(("unsigned", "uint32_t")) else "2^31"
@@ -320,13 +412,21 @@ def _most(declared: str) -> str:
 def kept(subject: Subject) -> str:
     """No tensor or buffer is kept between calls."""
     for name, text in texts(subject).items():
-        for found in _KEPT.finditer(text):
-            if _is_waited_for(text, found):
-                continue
+        kept = [
+            (found[0], found.end() - 1)
+            for found in _KEPT.finditer(text)
+            if not _is_waited_for(text, found)
+        ]
+        kept += [
+            (words, at)
+            for words, at in variables(text)
+            if re.search(r"\bTensor\b|^(?!.*\bchar\b)[^=]*\*|\b__device__\b", words)
+        ]
+        for words, at in kept:
             raise Found(
-                f"kept from call to call: {' '.join(found[0].split())[:80]}; calls on two streams"
+                f"kept from call to call: {' '.join(words.split())[:80]}; calls on two streams"
                 " or two devices share it",
-                line=f"{name}:{_line(text, found.end() - 1)}",
+                line=f"{name}:{_line(text, at)}",
                 note=True,
             )
     return ""
@@ -347,14 +447,26 @@ def _is_waited_for(text: str, kept: re.Match) -> bool:
 def atomics(subject: Subject) -> str:
     """No floating-point sum uses atomicAdd, whose order changes between runs; no result changes
     when blocks and threads run in another order."""
-    for name, text in texts(subject).items():
+    known = texts(subject)
+    for name, text in known.items():
         for found in _ADDS.finditer(text):
             given = split(_inside(text, found.end() - 1))
+            of, begin, _ = _function(text, found.start())
+            whole = rf"\bu?int\w*\s+{re.escape(given[-1])}\s*[,)=]"
             if len(given) > 1 and re.fullmatch(r"-?\d+[uU]?[lL]*", given[1]):
                 continue  # it counts integers
+            if re.search(whole, text[begin : found.start()]) or _is_left_out(of, name, known):
+                continue
             raise Found(
                 "atomicAdd: sums of floats get other bits on each run",
                 line=f"{name}:{_line(text, found.start())}",
+                note=True,
+            )
+    for name, raw in (subject.sources or {}).items():
+        if found := _ADDS_IN_PTX.search(jitload.without_comments(raw)):
+            raise Found(
+                f"{found[0]}: sums of floats get other bits on each run",
+                line=f"{name}:{_line(raw, found.start())}",
                 note=True,
             )
     try:

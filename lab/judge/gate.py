@@ -228,7 +228,7 @@ def source(text: str) -> list[dict]:
         if _is_fixed(hit[0].partition("=")[0]):
             continue
         found.append(finding("state", hit.end() - 1, f"{' '.join(hit[0].split())[:60]}: {_KEPT}"))
-    found += [finding("state", at, f"{words[:60]}: {_KEPT}") for words, at in _globals(blank)]
+    found += [finding("state", at, f"{words[:60]}: {_KEPT}") for words, at in variables(blank)]
     return sorted(found, key=lambda it: it["line"])
 
 
@@ -239,7 +239,7 @@ def _is_own(call: str, blank: str) -> bool:
     return bool(re.search(head, blank))
 
 
-def _globals(blank: str) -> list[tuple[str, int]]:
+def variables(blank: str) -> list[tuple[str, int]]:
     """Non-const host and device variables outside every function."""
     found, depth, begin = [], 0, 0
     for i, letter in enumerate(blank):

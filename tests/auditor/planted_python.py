@@ -405,4 +405,74 @@ IN_SOURCE = {
         "nothing kept",
     ),
     "atomicAdd": ("y[i] = 2 * x[i]", "atomicAdd(&y[0], x[i])", "order of sums"),
+    "gpuAtomicAdd": ("y[i] = 2 * x[i]", "gpuAtomicAdd(&y[0], x[i])", "order of sums"),
+    "an addition in PTX": (
+        "y[i] = 2 * x[i]",
+        'asm("red.global.add.f32 [%0], %1;" ::"l"(y), "f"(2.0f))',
+        "order of sums",
+    ),
+    "a variable of no stream": (
+        "auto stream = at::cuda::getCurrentCUDAStream();",
+        "cudaStream_t stream = nullptr;",
+        "stream",
+    ),
+    "a stream of its own": (
+        "auto stream = at::cuda::getCurrentCUDAStream();",
+        "cudaStream_t stream;\n    cudaStreamCreate(&stream);",
+        "stream",
+    ),
+    "a stream of PyTorch's pool": (
+        "at::cuda::getCurrentCUDAStream();",
+        "at::cuda::getStreamFromPool();",
+        "stream",
+    ),
+    "launched by a configuration": (
+        "    twice<float><<<",
+        "    cudaLaunchConfig_t config{};\n    config.gridDim = 1;\n"
+        "    cudaLaunchKernelEx(&config, twice<float>, x.data_ptr<float>(), nullptr, n);\n"
+        "    twice<float><<<",
+        "stream",
+    ),
+    "a guard that ends at once": (
+        "const c10::cuda::CUDAGuard guard(x.device());",
+        "c10::cuda::CUDAGuard{x.device()};",
+        "device guard",
+    ),
+    "a second function without a guard": (
+        "TORCH_LIBRARY(mine, m) {",
+        "void second(torch::Tensor x) {\n"
+        "    twice<float><<<1, 1, 0, at::cuda::getCurrentCUDAStream()>>>(nullptr, nullptr, 0);\n"
+        "    C10_CUDA_KERNEL_LAUNCH_CHECK();\n}\n"
+        'TORCH_LIBRARY(mine, m) { m.def("second", &second);',
+        "device guard",
+    ),
+    "an element for the host": (
+        "auto stream",
+        "if (y[0].item<float>() > 0) return y;\n    auto stream",
+        "no waiting",
+    ),
+    "a copy on the host": ("auto stream", "auto h = x.cpu();\n    auto stream", "no waiting"),
+    "moved to the host": (
+        "auto stream",
+        "auto h = x.to(torch::kCPU);\n    auto stream",
+        "no waiting",
+    ),
+    "a row times columns": (
+        "int64_t n) {\n    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;\n"
+        "    if (i < n) y[i] = 2 * x[i];",
+        "int cols) {\n    const int row = blockIdx.x;\n"
+        "    for (int c = threadIdx.x; c < cols; c += blockDim.x)\n"
+        "        y[row * cols + c] = 2 * x[row * cols + c];",
+        "2^31 elements",
+    ),
+    "a tensor outside of functions": (
+        "torch::Tensor forward(torch::Tensor x) {",
+        "torch::Tensor kept;\ntorch::Tensor forward(torch::Tensor x) {",
+        "nothing kept",
+    ),
+    "a counter of the device": (
+        "template <class T>",
+        "__device__ int counter = 0;\ntemplate <class T>",
+        "nothing kept",
+    ),
 }

@@ -771,6 +771,71 @@ def test_a_launcher_of_a_header_that_the_op_leaves_out(tmp_path):
     assert not accusations(torch.relu, X, **options)
 
 
+ADDITIONS = """\
+inline __device__ void add(int32_t* to, int32_t value) { atomicAdd(to, value); }
+inline __device__ void add(float* to, float value) { atomicAdd(to, value); }
+struct Reducer {
+    static __device__ void into(float* to, float value) { add(to, value); }
+};
+"""
+
+
+def test_an_addition_that_is_of_integers_or_that_the_op_leaves_out(tmp_path):
+    header, main = tmp_path / "mine.cuh", tmp_path / "mine.cu"
+    header.write_text(ADDITIONS)
+    options = {"only": ["order of sums"], "sources": [header, main]}
+    main.write_text("void other() {}\n")
+    assert not accusations(torch.relu, X, **options)
+    main.write_text("__global__ void k(float* y) { Reducer::into(y, 1); }\n")
+    (told,) = accusations(torch.relu, X, **options)
+    assert "atomicAdd" in told
+    header.write_text(ADDITIONS.replace("(float* to, float value) { atomicAdd", "() { none"))
+    assert not accusations(torch.relu, X, **options)
+
+
+RIGHT = """\
+#define ON_DEVICE_OF(x) \\
+    const c10::cuda::CUDAGuard guard(x.device())
+struct Scope {
+    explicit Scope(const at::Tensor& x) : guard(x.device()) {}
+    c10::cuda::CUDAGuard guard;
+};
+const char* kName = "twice";
+__device__ const float kTable[2] = {1, 2};
+__global__ void k(const float* x, float* y, int heads, int64_t cols) {
+    const int batch = blockIdx.x;
+    y[(batch * heads + threadIdx.y) * cols] = x[int64_t(batch) * heads] * batch * heads;
+}
+at::Tensor first(const at::Tensor& x) {
+    ON_DEVICE_OF(x);
+    cudaStream_t side, stream = 0;
+    stream = at::cuda::getCurrentCUDAStream();
+    cudaStreamCreate(&side);
+    cudaStreamWaitEvent(side, event);
+    k<<<1, 1, 0, stream>>>(x, x, 1, 1);
+    k<<<1, 1, 0, side>>>(x, x, 1, 1);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return x;
+}
+at::Tensor second(const at::Tensor& x) {
+    Scope scope(x);
+    cudaLaunchConfig_t config{};
+    config.stream = at::cuda::getCurrentCUDAStream();
+    C10_CUDA_CHECK(cudaLaunchKernelEx(&config, k, x, x, 1, 1));
+    k<<<1, 1, 0, config.stream>>>(x, x, 1, 1);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return x;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("first", &first); m.def("second", &second); }
+"""
+
+
+def test_guards_streams_and_products_that_only_look_like_traps(tmp_path):
+    path = tmp_path / "mine.cu"
+    path.write_text(RIGHT)
+    assert not accusations(torch.relu, X, only=["source"], sources=[path])
+
+
 def test_floats_of_one_byte_are_drawn_as_numbers():
     """Beyond their largest one there is only NaN, which would judge nothing."""
     x = (drawn(6, 8) * 200).clamp(-448, 448).to(torch.float8_e4m3fn)
