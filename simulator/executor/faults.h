@@ -139,29 +139,6 @@ struct Fault {
 };
 thread_local Fault fault;
 
-// From a handler: the stretch of code that an address is in.
-struct CodeBounds {
-    uintptr_t begin, end;
-
-    explicit CodeBounds(uintptr_t code) : begin(code), end(code) {
-        dl_iterate_phdr(
-            [](dl_phdr_info* info, size_t, void* data) {
-                auto& self = *static_cast<CodeBounds*>(data);
-                for (int i = 0; i < info->dlpi_phnum; i++) {
-                    const auto& part = info->dlpi_phdr[i];
-                    const uintptr_t from = info->dlpi_addr + part.p_vaddr;
-                    if (part.p_type != PT_LOAD || self.begin - from >= part.p_memsz) continue;
-                    self.begin = from, self.end = from + part.p_memsz;
-                    return 1;
-                }
-                return 0;
-            },
-            this);
-    }
-
-    bool holds(uintptr_t address) const { return address >= begin && address < end; }
-};
-
 // From a handler: calls visit(at, stack) for what is interrupted at fault.at and who has called it,
 // outwards, while it returns true: the next instruction there, and where its part of the stack
 // ends. A word on the stack does not do: what earlier calls have left is there still.
@@ -184,7 +161,7 @@ void for_each_open_call(Visit visit) {
 
 // From a handler. `code`: some of the user's library.
 void note_recursion(uintptr_t code) {
-    const CodeBounds bounds(code);
+    const CodeBounds bounds = bounds_around(code);
     struct {
         uintptr_t returns_to;
         unsigned count;

@@ -304,15 +304,13 @@ void redirect(const dl_phdr_info& library, const char* name, const void* to) {
 
 // PyTorch's allocator for the CPU, in whatever release: it calls posix_memalign and free.
 bool guard_tensors() {
-    return dl_iterate_phdr(
-        [](dl_phdr_info* library, size_t, void*) {
-            const char* name = strrchr(library->dlpi_name, '/');
-            if (!name || strncmp(name, "/libc10.so", 10)) return 0;
-            redirect(*library, "free", reinterpret_cast<void*>(free_tensor));
-            redirect(*library, "posix_memalign", reinterpret_cast<void*>(allocate_tensor));
-            return 1;
-        },
-        nullptr);
+    return find_library([](const dl_phdr_info& library) {
+        const char* name = strrchr(library.dlpi_name, '/');
+        if (!name || strncmp(name, "/libc10.so", 10)) return false;
+        redirect(library, "free", reinterpret_cast<void*>(free_tensor));
+        redirect(library, "posix_memalign", reinterpret_cast<void*>(allocate_tensor));
+        return true;
+    });
 }
 #else
 bool guard_tensors() { return false; }

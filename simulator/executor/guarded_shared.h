@@ -35,18 +35,17 @@ thread_local OfThread of_thread;
 thread_local const char* left_alone;  // it cannot be moved
 
 void move_thread_local(const char* among) {
-    const auto move = [](dl_phdr_info* library, size_t, void* among) {
-        const auto* begin = static_cast<const char*>(library->dlpi_tls_data);
-        for (int i = 0; begin && i < library->dlpi_phnum; i++) {
-            const auto& part = library->dlpi_phdr[i];
+    find_library([&](const dl_phdr_info& library) {
+        const auto* begin = static_cast<const char*>(library.dlpi_tls_data);
+        for (int i = 0; begin && i < library.dlpi_phnum; i++) {
+            const auto& part = library.dlpi_phdr[i];
             if (part.p_type != PT_TLS) continue;
-            const size_t offset = static_cast<const char*>(among) - begin;
-            if (offset >= part.p_memsz) continue;
+            if (size_t(among - begin) >= part.p_memsz) continue;
             ThreadLocalNote* notes = notes_of_thread();
-            ThreadLocalNote& note = notes[library->dlpi_tls_modid];
-            if (library->dlpi_tls_modid > reinterpret_cast<size_t&>(notes[-1]) ||
+            ThreadLocalNote& note = notes[library.dlpi_tls_modid];
+            if (library.dlpi_tls_modid > reinterpret_cast<size_t&>(notes[-1]) ||
                 note.memory != begin || !note.to_free)
-                return 1;
+                return true;
             // Nothing but its last bytes lies between its end and the guard, and its address in
             // shared memory has the low bits of the pointer: see shared_window.h.
             if (void* memory = guarded.allocate(part.p_memsz, part.p_align, true)) {
@@ -54,11 +53,10 @@ void move_thread_local(const char* among) {
                 of_thread.memory.push_back(memory);
                 note = {memory, nullptr};
             }
-            return 1;
+            return true;
         }
-        return 0;
-    };
-    dl_iterate_phdr(move, const_cast<char*>(among));
+        return false;
+    });
 }
 
 char* guard_shared(const Launch& launch) {

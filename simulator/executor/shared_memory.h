@@ -1,13 +1,11 @@
 // The dynamic shared memory of the block that runs, and how much of it a launch may ask for.
 #pragma once
-#ifdef __linux__
-#include <link.h>
-#endif
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include "../include/simulator/shared_window.h"
 #include "errors.h"
+#include "libraries.h"
 
 namespace simulator {
 namespace {
@@ -83,22 +81,20 @@ void find_static_shared(Block& block, char* among_them) {
     block.static_begin = among_them - static_window / 2;
     block.static_end = among_them + static_window / 2 + (96 << 10);
 #ifdef __linux__
-    const auto look_at = [](dl_phdr_info* library, size_t, void* data) {
-        Block& of = *static_cast<Block*>(data);
-        const auto begin = static_cast<const char*>(library->dlpi_tls_data);
-        for (int i = 0; begin && i < library->dlpi_phnum; i++) {
-            const auto& part = library->dlpi_phdr[i];
+    find_library([&](const dl_phdr_info& library) {
+        const auto begin = static_cast<const char*>(library.dlpi_tls_data);
+        for (int i = 0; begin && i < library.dlpi_phnum; i++) {
+            const auto& part = library.dlpi_phdr[i];
             if (part.p_type != PT_TLS) continue;
             const char* const end = begin + part.p_memsz;
-            if (of.static_shared < begin || of.static_shared >= end) continue;
-            of.static_begin = begin;
-            of.static_end = end;
-            of.static_alignment = std::max<uint32_t>(1024, part.p_align);
-            return 1;
+            if (among_them < begin || among_them >= end) continue;
+            block.static_begin = begin;
+            block.static_end = end;
+            block.static_alignment = std::max<uint32_t>(1024, part.p_align);
+            return true;
         }
-        return 0;
-    };
-    dl_iterate_phdr(look_at, &block);
+        return false;
+    });
 #endif
 }
 

@@ -167,19 +167,7 @@ SIMULATOR_HOOK void simulator_trace_library(
     const simulator::Variable* variables, size_t variable_count, const uint32_t* bytes,
     size_t functions) {
     simulator::Tracer& tracer = *simulator::tracer;
-    uintptr_t base = 0;
-    struct Search {
-        const char* path;
-        uintptr_t& base;
-    } search{path, base};
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void* data) {
-            auto& search = *static_cast<Search*>(data);
-            if (strcmp(info->dlpi_name, search.path)) return 0;
-            search.base = info->dlpi_addr;
-            return 1;
-        },
-        &search);
+    const uintptr_t base = simulator::base_of(path);
     const uint32_t first = tracer.variables.size(), function = tracer.bytes_kept.size();
     tracer.variables.insert(tracer.variables.end(), variables, variables + variable_count);
     tracer.bytes_kept.insert(tracer.bytes_kept.end(), bytes, bytes + functions);
