@@ -173,16 +173,17 @@ def compiled(subject: Subject) -> str:
 
 
 def autocast(subject: Subject) -> str:
-    """Inside torch.autocast, also with inputs of two types, as after a matrix product."""
+    """Inside torch.autocast, also with one input of a narrower type, as after a matrix product."""
     if not subject.example.call.floats:
         raise NotRun("it takes no floats")
     kind = torch.device(subject.example.call.leaves[subject.example.call.floats[0]].device).type
     call = _call(subject, torch.float32)
-    mixed = call.mapped(lambda t: t.bfloat16(), call.floats[:1])
+    low = torch.bfloat16 if torch.bfloat16 in subject.dtypes else torch.float16
+    mixed = [call.mapped(lambda t: t.to(low), [i]) for i in call.floats]
     refusal = ""
-    for given in (call, mixed) if len(call.floats) > 1 else (call,):
+    for given in (call, *mixed) if len(call.floats) > 1 else (call,):
         try:
-            with torch.autocast(kind, torch.bfloat16), subject.speaking(given), torch.no_grad():
+            with torch.autocast(kind, low), subject.speaking(given), torch.no_grad():
                 got = given.cloned().run(subject.function)
         except Refused as error:
             refusal = str(error)

@@ -178,8 +178,10 @@ def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:
 def scales(subject: Subject) -> str:
     """Small and large values, and values far from zero."""
     tried = 0
-    for scale, offset in itertools.product(cases.SCALES, cases.OFFSETS):
-        call = _drawn(subject, {}, None, 2, scale, offset)
+    given = [(None, *it) for it in itertools.product(cases.SCALES, cases.OFFSETS)]
+    given += [(torch.float16, 1e3, 0.0)] if torch.float16 in subject.dtypes else []  # squares: inf
+    for dtype, scale, offset in given:
+        call = _drawn(subject, {}, dtype, 2, scale, offset)
         if call is not None and subject.example.call.floats:
             try:
                 subject.must_be_right(call, subject.has_gradient)
@@ -386,14 +388,16 @@ def unwritten(subject: Subject) -> str:
         if call is None:
             continue
         arriving = subject.arriving(call) if subject.has_gradient else []
+        zeros = [torch.zeros_like(it) for it in arriving]
         try:
-            with poisoned():
-                got = subject.with_gradients(call, arriving) if arriving else subject.results(call)
+            for grads in (arriving, zeros)[: 1 if tried or not arriving else 2]:
+                with poisoned():
+                    got = subject.with_gradients(call, grads) if grads else subject.results(call)
+                for it in subject.judgements(call, got, grads):
+                    if it.wrong:
+                        raise Found(f"with NaN in fresh memory {it}", call)
         except Refused:
             continue
-        for it in subject.judgements(call, got, arriving):
-            if it.wrong:
-                raise Found(f"with NaN in fresh memory {it}", call)
         tried += 1
     return f"{tried} shapes"
 

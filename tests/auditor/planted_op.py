@@ -205,6 +205,10 @@ IN_KERNELS: dict[str, tuple[list[tuple[str, str]], set[str]]] = {
         [("float v = x[i] * w[i % cols] *", "float v = x[i] * fmaxf(w[i % cols], -3e38f) *")],
         {"special values"},
     ),
+    "skipped_where_zero": (
+        [("if (threadIdx.x == 0) dw[c]", "if (threadIdx.x == 0 && part[0] != 0) dw[c]")],
+        {"fresh memory"},
+    ),
     "gradient_overflows": (
         [
             ("sum += g[r * cols + c] * x", "sum += g[r * cols + c] * 1e35f * x"),

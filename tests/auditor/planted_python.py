@@ -191,6 +191,42 @@ class Versions(Op):
         return y if y._version == 0 else y + 1
 
 
+class WeightsReadAsFloats(Op):
+    """Only x is looked at; what autocast made of the weights is read as x's type."""
+
+    def checked(self, x, w):
+        if x.dtype != torch.float32:
+            raise TypeError(f"x is {x.dtype}; wanted is float32")
+
+    def taken(self, t):
+        return (
+            t.contiguous()
+            .view(-1)
+            .view(torch.uint8)
+            .repeat(2)[: 4 * t.numel()]
+            .clone()
+            .view(torch.float32)
+            .view(t.shape)
+        )
+
+
+class SquaresInHalf(Op):
+    """The squares of an input of float16 overflow beyond 255."""
+
+    def checked(self, x, w):
+        pass
+
+    def forward(self, x, w, scale):
+        squares = (x * x).mean(-1, keepdim=True) if x.dtype == torch.float16 else 1.0
+        y = super().forward(x.float(), w.float(), scale)
+        return (y + 0 * squares).to(x.dtype)
+
+    def backward(self, g, x, w, scale):
+        return tuple(
+            d.to(x.dtype) for d in super().backward(g.float(), x.float(), w.float(), scale)
+        )
+
+
 class Unchecked(Op):
     def checked(self, x, w):
         pass
@@ -318,6 +354,8 @@ IN_PYTHON = {
     SharedBuffer: {"threads"},
     CopyForgets: {"copies"},
     Versions: {"inference mode"},
+    WeightsReadAsFloats: {"autocast"},
+    SquaresInHalf: {"scales"},
     Unchecked: {"wrong inputs"},
     InFloat32: {"error", "gradcheck"},
     Alias: {"outputs of their own", "inputs unwritten"},
