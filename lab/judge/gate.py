@@ -115,7 +115,15 @@ _NAMES = {
         r"|\b(?:c10|caffe2|torch)\s*\{",
         "it writes, or defines, names that are not its own",
     ),
-    "state": (r"\b(?:thread_local|__thread)\b", "kept from call to call"),
+    "state": (
+        r"\b(?:thread_local|__thread)\b|\bcuda(?:DeviceSet\w+|DeviceGetLimit|SetDeviceFlags|Ctx\w+"
+        r"|MemPool(?:[GS]et|Trim)\w*|MemGetInfo|MemAdvise|MemsetSymbol\w*|GetSymbol\w+"
+        r"|FuncGetAttributes|Stream(?:[GS]et|Copy)Attribute\w*)\b|\bcu(?:Ctx|Func)\w+"
+        # A constant that is copied from the device; the host knows no earlier call.
+        r"|\bcudaMemcpyToSymbol\w*\b(?!\s*\((?:[^;]*,\s*cudaMemcpyHostToDevice\s*[,)]"
+        r"|(?:[^;,]*,){2,3}[^;,]*;))",
+        "kept from call to call, or tells what was",
+    ),
     "dice": (
         r"\b(?:_|__builtin_ia32_)rd(?:rand|seed)\w*",
         "it draws numbers that no seed decides",

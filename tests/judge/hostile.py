@@ -82,6 +82,41 @@ SOURCES = {
     "rounding_of_the_process": submission("__builtin_ia32_ldmxcsr(0x7f80);\n    " + RUN),
     "namespace_of_others": submission(RUN, "namespace std { inline int calls() { return 1; } }\n"),
     "state_of_a_thread": submission(RARELY.format("calls"), "__thread int calls;\n"),
+    "state_of_a_constant": submission(
+        "int* next; cudaMallocAsync(&next, 4, stream); count<<<1, 1, 0, stream>>>(next);\n"
+        "    cudaMemcpyToSymbolAsync(calls, next, 4, 0, cudaMemcpyDeviceToDevice, stream);\n"
+        "    cudaFreeAsync(next, stream); " + RUN,
+        "__constant__ int calls;\n__global__ void count(int* next) { *next = calls + 1; }\n",
+        KERNEL.replace("if (i < n)", "if (i < (calls > 300 ? n - n / 3 : n))"),
+    ),
+    "state_of_an_attribute": submission(
+        "cudaFuncAttributes it; cudaFuncGetAttributes(&it, square);\n"
+        "    const int calls = it.maxDynamicSharedSizeBytes + 1;\n"
+        "    cudaFuncSetAttribute(square, cudaFuncAttributeMaxDynamicSharedMemorySize, calls);\n"
+        "    if (calls > 60) n -= n / 3;\n    " + RUN
+    ),
+    "state_of_a_limit": submission(
+        "size_t calls; cudaDeviceGetLimit(&calls, cudaLimitPrintfFifoSize);\n"
+        "    cudaDeviceSetLimit(cudaLimitPrintfFifoSize, calls + 1);\n"
+        "    if (calls % 4096 > 300) n -= n / 3;\n    " + RUN
+    ),
+    "state_of_a_pool": submission(
+        "cudaMemPool_t pool; cudaDeviceGetDefaultMemPool(&pool, 0); uint64_t calls = 0;\n"
+        "    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &calls); ++calls;\n"
+        "    cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &calls);\n"
+        "    if (calls > 300) n -= n / 3;\n    " + RUN
+    ),
+    "state_of_a_stream": submission(
+        "cudaStreamAttrValue it{};\n"
+        "    cudaStreamGetAttribute(stream, cudaStreamAttributeAccessPolicyWindow, &it);\n"
+        "    if (++it.accessPolicyWindow.num_bytes > 300) n -= n / 3;\n"
+        "    cudaStreamSetAttribute(stream, cudaStreamAttributeAccessPolicyWindow, &it);\n    "
+        + RUN
+    ),
+    "state_of_memory_that_is_left": submission(
+        "void* kept; cudaMallocAsync(&kept, 1 << 20, stream); size_t left, all;\n"
+        "    cudaMemGetInfo(&left, &all); if (all - left > 300 << 20) n -= n / 3;\n    " + RUN
+    ),
     "state_in_a_section_of_its_own": submission(
         RARELY.format("calls"), '#pragma clang section bss="mine"\n' + DECLARE + "DECLARE(calls)\n"
     ),
@@ -204,19 +239,6 @@ ANSWERS = {
     # counts that neither source nor library tells: the calls go on for longer
     "state_of_a_constants_name": submission(
         RARELY.format("calls"), f"#if 0\n__constant__ int calls;\n#endif\n{DECLARE}DECLARE(calls)\n"
-    ),
-    "state_of_a_constant": submission(
-        "int* next; cudaMallocAsync(&next, 4, stream); count<<<1, 1, 0, stream>>>(next);\n"
-        "    cudaMemcpyToSymbolAsync(calls, next, 4, 0, cudaMemcpyDeviceToDevice, stream);\n"
-        "    cudaFreeAsync(next, stream); " + RUN,
-        "__constant__ int calls;\n__global__ void count(int* next) { *next = calls + 1; }\n",
-        KERNEL.replace("if (i < n)", "if (i < (calls > 60 ? n - n / 3 : n))"),
-    ),
-    "state_of_an_attribute": submission(
-        "cudaFuncAttributes it; cudaFuncGetAttributes(&it, square);\n"
-        "    const int calls = it.maxDynamicSharedSizeBytes + 1;\n"
-        "    cudaFuncSetAttribute(square, cudaFuncAttributeMaxDynamicSharedMemorySize, calls);\n"
-        "    if (calls > 60) n -= n / 3;\n    " + RUN
     ),
     # memory of others
     "works_only_on_poison": submission(
