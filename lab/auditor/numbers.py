@@ -116,7 +116,7 @@ def grid(subject: Subject) -> str:
     known = [
         (_would_take(subject, small, letter), letter, small | {letter: cases.MANY_ROWS})
         for letter in small
-        if subject.example.elements(small | {letter: cases.MANY_ROWS}) <= 4 * LARGEST
+        if subject.example.elements(small | {letter: cases.MANY_ROWS}) <= 16 * LARGEST
     ]
     given, left_out, left = [], [], MOST_SECONDS
     for seconds, letter, many in sorted(known, key=lambda it: it[0]):

@@ -280,6 +280,19 @@ def test_sizes_that_would_take_minutes_are_left_out_and_named(
     assert row.message == (told if is_left_out else "2 of them")
 
 
+def test_sizes_beyond_a_grid_beside_a_size_that_stays():
+    """Eight corners of a cell, with two features each, in 65,537 cells."""
+
+    def first(x: torch.Tensor, rows: int = 1 << 30) -> torch.Tensor:
+        assert x.shape[1] == 8
+        return 2 * x[:, 0] * (torch.arange(len(x)) < rows)[:, None]
+
+    options = {"reference": first, "only": ["beyond a grid"], "isolated": False}
+    report = lab.audit(first, torch.ones(9, 8, 4), **options)
+    assert report.row("beyond a grid").verdict == "ok", str(report)
+    assert not lab.audit(lambda x: first(x, 65535), torch.ones(9, 8, 4), **options).ok
+
+
 def test_how_long_it_would_take_is_found_in_a_short_time(monkeypatch):
     """A thousand rows took a minute, from which the hours of 65,537 were to be told."""
     slow = Quadratic(30000.0, 0.0)
