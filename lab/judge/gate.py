@@ -124,16 +124,15 @@ _NAMES = {
         r"|(?:[^;,]*,){2,3}[^;,]*;))",
         "kept from call to call, or tells what was",
     ),
-    "dice": (
-        r"\b(?:_|__builtin_ia32_)rd(?:rand|seed)\w*",
-        "it draws numbers that no seed decides",
-    ),
+    "dice": (r"\b_rd(?:rand|seed)\w*", "it draws numbers that no seed decides"),
     "floating point": (
-        r"\b(?:_mm_setcsr|__builtin_ia32_ldmxcsr|fesetround|fesetenv|feenableexcept)\b",
+        r"\b(?:_mm_setcsr|fesetround|fesetenv|feenableexcept)\b",
         "it changes how the process computes",
     ),
+    "assembly": (r"\b__builtin_ia32_\w+", "an instruction for the host"),
     "directives": (
-        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak|GCC\s+dependency|clang\s+section)"
+        r"^\s*#\s*(?:pragma\s+(?:init|fini|redefine_extname|weak|GCC\s+(?:dependency|target)"
+        r"|clang\s+(?:section|attribute))"
         r"|embed|import|line\b|\d)|\.incbin|\b_Pragma\b",
         "it reads, loads or places something, or names other lines than its own",
     ),
@@ -176,7 +175,7 @@ _X86 = re.compile(
     r"\b(?:syscall|sysenter|rdtscp?|cpuid|int\s+\$?0x80|svc|j\w+|push|pop|lea)\b|\$(?:0x)?\d+"
     r"|%%[re]?[abcd]x\b|%%r(?:\d+|[sb]p|[sd]i)\b"
 )
-_CLOCK = re.compile(r"%(?:globaltimer|clock)\w*")
+_CLOCK = re.compile(r"%(?:globaltimer|clock|gridid|pm\d|envreg)\w*")  # gridid counts launches
 # Forms of PTX: mov.u32, @p bra, .reg .pred p; a continuation line starts with operands.
 _PTX = re.compile(
     r"(?:[\w$]+:(?!:)\s*)?(?:@\s*!?\s*[%\w\[\]]+\s+)?(?:\.(?:reg|pragma)\b[^:]*"

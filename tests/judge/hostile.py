@@ -137,6 +137,18 @@ SOURCES = {
             'long t = 1; asm volatile("mov.u64 %0, %%clo" "ck64;" : "=l"(t)); if (t && i < n)',
         )
     ),
+    "number_of_the_launch": submission(
+        kernel=KERNEL.replace(
+            "if (i < n)",
+            'long g; asm volatile("mov.u64 %0, %%gridid;" : "=l"(g));'
+            " if (i < (g > 4000 ? n - n / 3 : n))",
+        )
+    ),
+    "state_of_a_register": submission(
+        "const long calls = __builtin_ia32_rdgsbase64() + 1;"
+        " __builtin_ia32_wrgsbase64(calls);\n    if (calls > 300) n -= n / 3;\n    " + RUN,
+        '#pragma GCC target("fsgsbase")\n',
+    ),
     "clock_of_the_compiler": submission(
         before="#ifdef __CUDACC_VER_MAJOR__\n"
         "__device__ long now() { return __nvvm_read_ptx_sreg_clock64(); }\n#endif\n"
