@@ -47,9 +47,7 @@ class _Ops(TorchDispatchMode):
 
 
 def _call(subject: Subject, dtype: torch.dtype | None = None, seed: int = 91) -> Call:
-    small = {letter: min(size, 8) for letter, size in subject.example.sizes.items()}
-    found = subject.example.draw(small, dtype, subject.seed + seed, check=True)
-    return found or subject.example.call
+    return subject.small(8, dtype, seed) or subject.example.call
 
 
 def _ops(subject: Subject) -> list[tuple[torch._ops.OpOverload, list, dict]]:
@@ -232,7 +230,8 @@ def _must_refuse(subject: Subject, call: Call, what: str) -> None:
 
 def settings(subject: Subject) -> str:
     """A call leaves PyTorch's settings and random number generators as they were."""
-    call = _call(subject)
+    with settings_back():
+        call = _call(subject)
     with settings_back():
         meant = _changed_by(subject.reference, subject, call)
     with settings_back(), subject.speaking(call):

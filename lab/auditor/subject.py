@@ -88,10 +88,20 @@ class Subject:
         own = self.example.dtype
         if not self.example.call.floats or self.example.mixed:
             return [own]
-        return [own, *(it for it in DTYPES if it != own and self._takes(it))]
+        others = [it for it in DTYPES if it != own]
+        return [own, *(it for it in others if self._takes(self.example.draw({}, it, check=True)))]
 
-    def _takes(self, dtype: torch.dtype) -> bool:
-        call = self.example.draw(dtype=dtype, check=True)
+    def small(self, most: int, dtype: torch.dtype | None = None, seed: int = 0) -> Call | None:
+        """A call with sizes of at most `most`, or with the example's where the op refuses those;
+        None where the reference refuses both."""
+        small = {letter: min(size, most) for letter, size in self.example.sizes.items()}
+        for sizes in (small, {}):
+            call = self.example.draw(sizes, dtype, self.seed + seed, check=True)
+            if call is not None and (not sizes or self._takes(call)):
+                return call
+        return None
+
+    def _takes(self, call: Call | None) -> bool:
         try:
             return call is not None and bool(self.results(call))
         except Refused:

@@ -316,6 +316,19 @@ def test_sizes_beyond_a_grid_have_seconds_together(monkeypatch):
     assert row.message == "1 of them; n4 = 65537 would take some 12 s"
 
 
+def test_an_op_that_refuses_small_sizes_is_tried_with_the_examples():
+    """Every row that tries small calls was refused."""
+
+    def switching(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[-1] % 32:
+            raise ValueError("wanted is a multiple of 32 columns")
+        torch.set_grad_enabled(False)
+        return x.detach() * 2
+
+    report = audited(switching, ["settings", "gradient there"], torch.ones(3, 64), reference=_twice)
+    assert caught(report) == {"settings", "gradient there"}, str(report)
+
+
 class Deviation(torch.autograd.Function):
     """Squares of the deviations from the mean; its input is kept beside save_for_backward."""
 
