@@ -85,6 +85,7 @@ _ENDED_GUARD = re.compile(
     r"(?<=[;{}])\s*(?:\w+\s*::\s*)*(?:Optional)?(?:CUDA|Device)Guard\s*[({][^;{}]*[)}]\s*;"
 )
 _BOUND = re.compile(r"\bm\s*\.\s*(?:def|impl)\s*\([^;]*?[(,]\s*&?\s*(?:\w+\s*::\s*)*(\w+)\s*[,)]")
+_HAS_TENSOR = r"[^;{}()]*\{[^{}()]*\bTensor\s+\w+\s*[;,]"
 _INT = r"\b(?:unsigned\s+int|unsigned|int|int32_t|uint32_t)\s+(?:const\s+)?(\w+)\s*"
 
 
@@ -417,10 +418,14 @@ def kept(subject: Subject) -> str:
             for found in _KEPT.finditer(text)
             if not _is_waited_for(text, found)
         ]
+        # Of a type of the source that has a tensor.
+        holders = "|".join(re.findall(rf"\b(?:struct|class)\s+(\w+){_HAS_TENSOR}", text)) or "(?!)"
+        local = re.finditer(rf"\bstatic\s+(?:{holders})\s+\w+[^;()]*;", text)
+        kept += [(it[0], it.end() - 1) for it in local]
         kept += [
             (words, at)
             for words, at in variables(text)
-            if re.search(r"\bTensor\b|^(?!.*\bchar\b)[^=]*\*|\b__device__\b", words)
+            if re.search(rf"\bTensor\b|^(?!.*\bchar\b)[^=]*\*|\b__device__\b|\b{holders}\b", words)
         ]
         for words, at in kept:
             raise Found(

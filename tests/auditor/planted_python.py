@@ -508,6 +508,11 @@ IN_SOURCE = {
         "torch::Tensor kept;\ntorch::Tensor forward(torch::Tensor x) {",
         "nothing kept",
     ),
+    "a struct with a tensor": (
+        "auto stream",
+        "struct Cache { torch::Tensor kept; };\n    static Cache cache;\n    auto stream",
+        "nothing kept",
+    ),
     "a counter of the device": (
         "template <class T>",
         "__device__ int counter = 0;\ntemplate <class T>",
