@@ -1,26 +1,12 @@
 // What blocks sort, scan, multiply and meet by, for the kernels with bugs and those without.
 #pragma once
 #include <cooperative_groups.h>
+#include "export.cuh"
 
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kDigits = 16;
 constexpr int kSide = 16;  // of a stencil's tile
 constexpr int kRows = 32;  // and columns, of a product
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
-
-// Memory that the call clears, and gives back at its end.
-template <class T>
-struct Cleared {
-    explicit Cleared(int count = 1) {
-        cudaMalloc(&data, count * sizeof(T));
-        cudaMemset(data, 0, count * sizeof(T));
-    }
-    ~Cleared() { cudaFree(data); }
-    T* data;
-};
 
 // Of all blocks at once, that may wait for each other.
 template <class T>

@@ -1,6 +1,4 @@
-// Kernels of varied style with nothing wrong with them: the checker must find nothing. Every
-// function takes (const float* x, float* y, int n) with n = 1000.
-
+// Kernels of varied style with nothing wrong with them: the checker must find nothing.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cuda_bf16.h>
@@ -9,11 +7,6 @@
 #include "export.cuh"
 
 namespace cg = cooperative_groups;
-
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
 
 __global__ void copy(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -245,7 +238,7 @@ __global__ void halves_of_a_block(const float* x, float* y, int n) {
     const float sum = cg::reduce(half, rank < count ? mine[rank] : 0, cg::plus<float>());
     if (rank < count) y[i] = mine[count - 1 - rank] / sum;
 }
-EXPORT(tiles_of_two_warps, halves_of_a_block<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(tiles_of_two_warps, halves_of_a_block<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Each block keeps its part in shared memory while it reads the others' and writes there.
 __global__ void neighbours(const float* x, float* y, int n) {
@@ -263,8 +256,7 @@ __global__ void neighbours(const float* x, float* y, int n) {
 }
 extern "C" void a_cooperative_grid(const float* x, float* y, int n) {
     void* arguments[] = {&x, &y, &n};
-    cudaLaunchCooperativeKernel(
-        (void*)neighbours, (n + kThreads - 1) / kThreads, kThreads, arguments);
+    cudaLaunchCooperativeKernel((void*)neighbours, blocks_of(n), kThreads, arguments);
 }
 
 // Types that have constructors, of which none runs here.

@@ -1,24 +1,7 @@
-// Correct kernels whose threads wait for each other by fences, flags, locks and lists: the checker
-// must find nothing. Every function takes (const float* x, float* y, int n) with n = 1000.
-
+// Correct kernels whose threads wait for each other by fences, flags, locks and lists: the
+// checker must find nothing.
 #include <cuda/atomic>
 #include "export.cuh"
-
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
-
-// Memory that the call clears, and gives back at its end.
-template <class T>
-struct Cleared {
-    explicit Cleared(int count = 1) {
-        cudaMalloc(&data, count * sizeof(T));
-        cudaMemset(data, 0, count * sizeof(T));
-    }
-    ~Cleared() { cudaFree(data); }
-    T* data;
-};
 
 // ---- Loops around atomicCAS, as the programming guide has them: the first read is a plain one.
 
@@ -37,10 +20,7 @@ __global__ void sum_of_doubles(const float* x, float* y, double* sum, int n) {
     add_by_cas(sum, x[i]);
     y[i] = x[i];
 }
-extern "C" void double_by_cas(const float* x, float* y, int n) {
-    Cleared<double> sum;
-    sum_of_doubles<<<blocks_of(n), kThreads>>>(x, y, sum.data, n);
-}
+EXPORT(double_by_cas, sum_of_doubles<<<blocks_of(n), kThreads>>>(x, y, Cleared<double>().data, n))
 
 __device__ void max_by_cas(float* address, float value) {
     int* bits = reinterpret_cast<int*>(address);
@@ -91,11 +71,9 @@ extern "C" void list_with_a_plain_head(const float* x, float* y, int n) {
     push<<<blocks_of(n), kThreads>>>(x, y, nodes.data, head.data, n);
     walk<<<1, 1>>>(y, head.data);
 }
-extern "C" void list_with_a_volatile_head(const float* x, float* y, int n) {
-    Cleared<Node> nodes(n);
-    Cleared<unsigned long long> head;
-    push<volatile unsigned long long><<<blocks_of(n), kThreads>>>(x, y, nodes.data, head.data, n);
-}
+EXPORT(list_with_a_volatile_head, push<volatile unsigned long long>
+       <<<blocks_of(n), kThreads>>>(x, y, Cleared<Node>(n).data, Cleared<unsigned long long>().data,
+                                    n))
 
 // ---- Locks
 
@@ -110,10 +88,8 @@ __global__ void unlocked_by_a_store(const float* x, float* y, int* lock, int n) 
     __threadfence();
     *static_cast<volatile int*>(lock) = 0;
 }
-extern "C" void lock_opened_by_a_volatile_store(const float* x, float* y, int n) {
-    Cleared<int> lock;
-    unlocked_by_a_store<<<blocks_of(n), kThreads>>>(x, y, lock.data, n);
-}
+EXPORT(lock_opened_by_a_volatile_store,
+       unlocked_by_a_store<<<blocks_of(n), kThreads>>>(x, y, Cleared<int>().data, n))
 
 __global__ void tickets(const float* x, float* y, unsigned* next, volatile unsigned* serving,
                         int n) {
@@ -128,10 +104,8 @@ __global__ void tickets(const float* x, float* y, unsigned* next, volatile unsig
     __threadfence();
     *serving = mine + 1;
 }
-extern "C" void ticket_lock(const float* x, float* y, int n) {
-    Cleared<unsigned> next, serving;
-    tickets<<<blocks_of(n), kThreads>>>(x, y, next.data, serving.data, n);
-}
+EXPORT(ticket_lock, tickets<<<blocks_of(n), kThreads>>>(x, y, Cleared<unsigned>().data,
+                                                        Cleared<unsigned>().data, n))
 
 // ---- Flags
 
@@ -172,11 +146,9 @@ __global__ void chain(const float* x, float* y, float* sums, volatile int* flags
     __syncthreads();
     if (i < n) y[i] = sum + before;
 }
-extern "C" void chained_scan(const float* x, float* y, int n) {
-    Cleared<float> sums(blocks_of(n));
-    Cleared<int> flags(blocks_of(n)), ticket;
-    chain<<<blocks_of(n), kThreads>>>(x, y, sums.data, flags.data, ticket.data, n);
-}
+EXPORT(chained_scan,
+       chain<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>(blocks_of(n)).data,
+                                         Cleared<int>(blocks_of(n)).data, Cleared<int>().data, n))
 
 // A block's own sum comes with flag 1, that of all up to it with flag 2: lane 0 looks back, and its
 // warp knows then what it has learnt.
@@ -216,11 +188,10 @@ __global__ void look_back(const float* x, float* y, float* own, float* all, vola
     }
     if (i < n) y[i] = sum + before;
 }
-extern "C" void decoupled_look_back(const float* x, float* y, int n) {
-    Cleared<float> own(blocks_of(n)), all(blocks_of(n));
-    Cleared<int> flags(blocks_of(n)), ticket;
-    look_back<<<blocks_of(n), kThreads>>>(x, y, own.data, all.data, flags.data, ticket.data, n);
-}
+EXPORT(decoupled_look_back,
+       look_back<<<blocks_of(n), kThreads>>>(
+           x, y, Cleared<float>(blocks_of(n)).data, Cleared<float>(blocks_of(n)).data,
+           Cleared<int>(blocks_of(n)).data, Cleared<int>().data, n))
 
 // What block 0 tells the last one it has learnt from the others: they come in a row.
 __global__ void handed_on(const float* x, float* y, float* parts, int* flags, int* ticket, int n) {
@@ -241,11 +212,10 @@ __global__ void handed_on(const float* x, float* y, float* parts, int* flags, in
     const int i = b * kThreads + t;
     if (i >= gridDim.x && i < n) y[i] = x[i];
 }
-extern "C" void flags_in_a_row(const float* x, float* y, int n) {
-    Cleared<float> parts(blocks_of(n));
-    Cleared<int> flags(blocks_of(n)), ticket;
-    handed_on<<<blocks_of(n), kThreads>>>(x, y, parts.data, flags.data, ticket.data, n);
-}
+EXPORT(flags_in_a_row,
+       handed_on<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>(blocks_of(n)).data,
+                                             Cleared<int>(blocks_of(n)).data, Cleared<int>().data,
+                                             n))
 
 // Warp 0 produces, warp 1 consumes, and both use two places by turns.
 __global__ void produce(const float* x, float* y, int n) {
@@ -294,11 +264,8 @@ __global__ void released(const float* x, float* y, float* part, int* flag, int n
     for (int i = t; i < n; i += kThreads)
         if (i > 0) y[i] = x[i];
 }
-extern "C" void store_that_releases(const float* x, float* y, int n) {
-    Cleared<float> part;
-    Cleared<int> flag;
-    released<<<1, kThreads>>>(x, y, part.data, flag.data, n);
-}
+EXPORT(store_that_releases,
+       released<<<1, kThreads>>>(x, y, Cleared<float>().data, Cleared<int>().data, n))
 
 __global__ void released_by_ptx(const float* x, float* y, float* parts, int* done, int n) {
     const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
@@ -315,11 +282,9 @@ __global__ void released_by_ptx(const float* x, float* y, float* parts, int* don
     for (int k = 0; k < gridDim.x; k++) sum += parts[k];
     y[0] = sum;
 }
-extern "C" void last_block_by_ptx(const float* x, float* y, int n) {
-    Cleared<float> parts(blocks_of(n));
-    Cleared<int> done;
-    released_by_ptx<<<blocks_of(n), kThreads>>>(x, y, parts.data, done.data, n);
-}
+EXPORT(last_block_by_ptx,
+       released_by_ptx<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>(blocks_of(n)).data,
+                                                   Cleared<int>().data, n))
 
 // Fences of the block, and atomics of the block, are enough within one.
 __global__ void within_a_block(const float* x, float* y, int n) {

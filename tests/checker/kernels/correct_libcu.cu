@@ -5,9 +5,6 @@
 #include <cuda/pipeline>
 #include "export.cuh"
 
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
-
 // The first warp fills two stages in turn, and the others take from them.
 __global__ void stages(const float* x, float* y, int n) {
     __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;

@@ -1,11 +1,6 @@
-// Planted bugs with CUB, whose storage is used again with no barrier before. Every function takes
-// (const float* x, float* y, int n) with n = 1000; a line that is wrong ends with BUG, the function
-// and what the checker says.
-
+// CUB, whose storage may be used again behind a barrier.
 #include <cub/cub.cuh>
 #include "export.cuh"
-
-constexpr int kThreads = 128;
 
 __global__ void scan_twice(const float* x, float* y, int n) {
     using Scan = cub::BlockScan<float, kThreads>;
@@ -31,3 +26,24 @@ __global__ void reduce_twice(const float* x, float* y, int n) {
     }
 }
 EXPORT(reduce_storage_again, reduce_twice<<<1, kThreads>>>(x, y, n))
+
+// ---- Nothing is to be found in these
+
+__global__ void scan_and_reduce(const float* x, float* y, int n) {
+    using Scan = cub::BlockScan<float, kThreads>;
+    using Reduce = cub::BlockReduce<float, kThreads>;
+    __shared__ union {
+        typename Scan::TempStorage scan;
+        typename Reduce::TempStorage reduce;
+    } storage;
+    for (int first = 0; first < n; first += kThreads) {
+        const int i = first + threadIdx.x;
+        float sum, all;
+        Scan(storage.scan).ExclusiveSum(i < n ? x[i] : 0, sum, all);
+        __syncthreads();
+        const float same = Reduce(storage.reduce).Sum(i < n ? x[i] : 0);
+        __syncthreads();
+        if (i < n) y[i] = sum + (threadIdx.x ? all : same);
+    }
+}
+EXPORT(storage_with_barriers, scan_and_reduce<<<1, kThreads>>>(x, y, n))

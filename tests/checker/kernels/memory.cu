@@ -1,12 +1,5 @@
-// Planted accesses of what is not there, not yet there, or not where a vector may stand. Every
-// function takes (const float* x, float* y, int n) with n = 1000; a line that is wrong ends with
-// BUG, the function and what the checker must say of it there.
-
+// Planted accesses of what is not there, not yet there, or not where a vector may stand.
 #include "export.cuh"
-
-constexpr int kThreads = 128;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
 
 // ---- out of bounds
 

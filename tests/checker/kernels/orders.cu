@@ -1,25 +1,7 @@
-// Planted races that look ordered and are not: by meetings of another warp, by fences and atomics
-// of too small a scope, by flags without a fence. Every function takes (const float* x, float* y,
-// int n) with n = 1000; a line that is wrong ends with BUG, the function and what the checker says.
-
+// Planted races that look ordered and are not: by meetings of another warp, by fences and
+// atomics of too small a scope, by flags without a fence.
 #include <cuda/atomic>
 #include "export.cuh"
-
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
-
-// A word of memory that the call clears, and gives back at its end.
-template <class T>
-struct Cleared {
-    explicit Cleared(int count = 1) {
-        cudaMalloc(&data, count * sizeof(T));
-        cudaMemset(data, 0, count * sizeof(T));
-    }
-    ~Cleared() { cudaFree(data); }
-    T* data;
-};
 
 __device__ float max_of_warp(float value) {
     for (int d = kWarp / 2; d > 0; d /= 2) value = fmaxf(value, __shfl_down_sync(~0u, value, d));
@@ -58,10 +40,8 @@ __global__ void clear_and_add(const float* x, float* y, float* total, int n) {
     if (threadIdx.x % kWarp == 0) atomicAdd(total, sum);
     if (i < n) y[i] = sum;
 }
-extern "C" void clear_without_a_barrier(const float* x, float* y, int n) {
-    Cleared<float> total;
-    clear_and_add<<<blocks_of(n), kThreads>>>(x, y, total.data, n);
-}
+EXPORT(clear_without_a_barrier,
+       clear_and_add<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>().data, n))
 
 __global__ void bins_of_warps(const float* x, float* y, int n) {
     __shared__ int bins[8];
@@ -92,11 +72,9 @@ __global__ void fenced_for_the_block(const float* x, float* y, float* parts, uns
             parts[0] += parts[k];  // BUG fence_of_a_block: race
         }
 }
-extern "C" void fence_of_a_block(const float* x, float* y, int n) {
-    Cleared<float> parts(blocks_of(n));
-    Cleared<unsigned> done;
-    fenced_for_the_block<<<blocks_of(n), kThreads>>>(x, y, parts.data, done.data, n);
-}
+EXPORT(fence_of_a_block,
+       fenced_for_the_block<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>(blocks_of(n)).data,
+                                                        Cleared<unsigned>().data, n))
 
 __global__ void added_in_blocks(const float* x, float* y, float* total, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -104,10 +82,8 @@ __global__ void added_in_blocks(const float* x, float* y, float* total, int n) {
     y[i] = x[i];
     atomicAdd_block(total, x[i]);  // BUG atomic_of_a_block: race
 }
-extern "C" void atomic_of_a_block(const float* x, float* y, int n) {
-    Cleared<float> total;
-    added_in_blocks<<<blocks_of(n), kThreads>>>(x, y, total.data, n);
-}
+EXPORT(atomic_of_a_block,
+       added_in_blocks<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>().data, n))
 
 __global__ void counted_in_blocks(const float* x, float* y, int* count, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -116,10 +92,8 @@ __global__ void counted_in_blocks(const float* x, float* y, int* count, int n) {
     y[i] = x[i];
     all.fetch_add(1, cuda::memory_order_relaxed);  // BUG atomic_ref_of_a_block: race
 }
-extern "C" void atomic_ref_of_a_block(const float* x, float* y, int n) {
-    Cleared<int> count;
-    counted_in_blocks<<<blocks_of(n), kThreads>>>(x, y, count.data, n);
-}
+EXPORT(atomic_ref_of_a_block,
+       counted_in_blocks<<<blocks_of(n), kThreads>>>(x, y, Cleared<int>().data, n))
 
 __global__ void added_by_ptx(const float* x, float* y, int* count, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
@@ -127,10 +101,7 @@ __global__ void added_by_ptx(const float* x, float* y, int* count, int n) {
     y[i] = x[i];
     asm volatile("red.relaxed.cta.global.add.s32 [%0], 1;" ::"l"(count));  // BUG red_cta: race
 }
-extern "C" void red_cta(const float* x, float* y, int n) {
-    Cleared<int> count;
-    added_by_ptx<<<blocks_of(n), kThreads>>>(x, y, count.data, n);
-}
+EXPORT(red_cta, added_by_ptx<<<blocks_of(n), kThreads>>>(x, y, Cleared<int>().data, n))
 
 // ---- Flags
 
@@ -156,12 +127,9 @@ __global__ void chain(const float* x, float* y, float* sums, volatile int* flags
     __syncthreads();
     if (i < n) y[i] = x[i] + before;
 }
-extern "C" void flag_without_a_fence(const float* x, float* y, int n) {
-    Cleared<float> sums(blocks_of(n));
-    Cleared<int> flags(blocks_of(n));
-    Cleared<int> ticket;
-    chain<<<blocks_of(n), kThreads>>>(x, y, sums.data, flags.data, ticket.data, n);
-}
+EXPORT(flag_without_a_fence,
+       chain<<<blocks_of(n), kThreads>>>(x, y, Cleared<float>(blocks_of(n)).data,
+                                         Cleared<int>(blocks_of(n)).data, Cleared<int>().data, n))
 
 __global__ void relaxed(const float* x, float* y, float* part, int* flag, int n) {
     cuda::atomic_ref<int, cuda::thread_scope_device> ready(*flag);
@@ -177,11 +145,8 @@ __global__ void relaxed(const float* x, float* y, float* part, int* flag, int n)
     for (int i = t; i < n; i += kThreads)
         if (i > 0) y[i] = x[i];
 }
-extern "C" void store_that_does_not_release(const float* x, float* y, int n) {
-    Cleared<float> part;
-    Cleared<int> flag;
-    relaxed<<<1, kThreads>>>(x, y, part.data, flag.data, n);
-}
+EXPORT(store_that_does_not_release,
+       relaxed<<<1, kThreads>>>(x, y, Cleared<float>().data, Cleared<int>().data, n))
 
 // volatile makes others see it some time, and waits for nobody.
 __global__ void volatile_tree(const float* x, float* y, int n) {
@@ -217,7 +182,4 @@ __global__ void two_of_four(const float* x, float* y, volatile int* through, int
     }
     for (int i = t; i < n; i += kThreads) y[i] = seen;
 }
-extern "C" void one_warp_not_waited_for(const float* x, float* y, int n) {
-    Cleared<int> through(4);
-    two_of_four<<<1, kThreads>>>(x, y, through.data, n);
-}
+EXPORT(one_warp_not_waited_for, two_of_four<<<1, kThreads>>>(x, y, Cleared<int>(4).data, n))

@@ -1,11 +1,6 @@
-// Planted races. Every function takes (const float* x, float* y, int n) with n = 1000 elements; a
-// line that is wrong ends with BUG, the function and what the checker must say of it there.
-
+// Planted races.
 #include <cuda/barrier>
 #include "export.cuh"
-
-constexpr int kThreads = 128;
-constexpr int kWarp = 32;
 
 // A neighbour's element is read before it is known to be there.
 __global__ void shift(const float* x, float* y, int n) {
@@ -14,7 +9,7 @@ __global__ void shift(const float* x, float* y, int n) {
     tile[t] = i < n ? x[i] : 0;
     if (i < n) y[i] = tile[(t + 1) % kThreads];  // BUG missing_barrier: race
 }
-EXPORT(missing_barrier, shift<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(missing_barrier, shift<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A thread fills its place in the tile anew once it has its own neighbour's value; whoever wants
 // that place has only arrived.
@@ -57,7 +52,7 @@ __global__ void tree(const float* x, float* y, int n) {
     }
     if (i < n) y[i] = sums[t];
 }
-EXPORT(barrier_outside_the_loop, tree<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(barrier_outside_the_loop, tree<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A tile is refilled while slower threads still read it.
 __global__ void tiles(const float* x, float* y, int n) {
@@ -93,8 +88,7 @@ __global__ void reverse_by_warps(const float* x, float* y, int n) {
     __syncwarp();
     if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG syncwarp_across_warps: race
 }
-EXPORT(syncwarp_across_warps,
-       reverse_by_warps<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(syncwarp_across_warps, reverse_by_warps<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // All blocks add to one number, as if they were alone.
 __global__ void sum_of_blocks(const float* x, float* y, int n) {
@@ -155,8 +149,7 @@ __global__ void smooth_in_place(const float* x, float* y, int n) {
     __syncthreads();
     if (i + 1 < n) y[i] = (y[i] + y[i + 1]) / 2;  // BUG neighbour_of_another_block: race
 }
-EXPORT(neighbour_of_another_block,
-       smooth_in_place<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(neighbour_of_another_block, smooth_in_place<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A fence orders one thread's own accesses, and waits for nobody.
 __global__ void fenced(const float* x, float* y, int n) {
@@ -166,7 +159,7 @@ __global__ void fenced(const float* x, float* y, int n) {
     __threadfence_block();
     if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG fence_for_a_barrier: race
 }
-EXPORT(fence_for_a_barrier, fenced<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(fence_for_a_barrier, fenced<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Each half of the warp meets by itself, and then reads the other's elements.
 __global__ void halves(const float* x, float* y, int n) {
@@ -197,7 +190,7 @@ __global__ void all_write(const float* x, float* y, int n) {
     if (i > 0 && i < n) y[i] = x[i];
     if (threadIdx.x < 4) y[0] = threadIdx.x;  // BUG four_write_one_element: race
 }
-EXPORT(four_write_one_element, all_write<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(four_write_one_element, all_write<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Whoever finds a positive element says so. All say the same, which is no harm on any GPU, but the
 // checker leaves it to the reader.
@@ -210,7 +203,7 @@ __global__ void any_positive(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = found;
 }
-EXPORT(all_write_the_same, any_positive<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(all_write_the_same, any_positive<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // Most write the same, and one does not.
 __global__ void one_disagrees(const float* x, float* y, int n) {
@@ -218,7 +211,7 @@ __global__ void one_disagrees(const float* x, float* y, int n) {
     if (i > 0 && i < n) y[i] = x[i];
     if (i < n) y[0] = i == 700 ? 2 : 1;  // BUG most_write_the_same: race
 }
-EXPORT(most_write_the_same, one_disagrees<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(most_write_the_same, one_disagrees<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // The broadcast needs a barrier as the tree does.
 __global__ void told(const float* x, float* y, int n) {
@@ -227,7 +220,7 @@ __global__ void told(const float* x, float* y, int n) {
     if (t == 0) first = x[blockIdx.x];
     if (i < n) y[i] = first;  // BUG broadcast_without_a_barrier: race
 }
-EXPORT(broadcast_without_a_barrier, told<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(broadcast_without_a_barrier, told<<<blocks_of(n), kThreads>>>(x, y, n))
 
 // A lock keeps others out, but without a fence they may read what was there before.
 __device__ int lock;
@@ -255,4 +248,4 @@ __global__ void unused_sum(const float* x, float* y, int n) {
     __syncthreads();
     if (i < n) y[i] = sums[kWarp - 1];
 }
-EXPORT(read_that_is_not_used, unused_sum<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n))
+EXPORT(read_that_is_not_used, unused_sum<<<blocks_of(n), kThreads>>>(x, y, n))

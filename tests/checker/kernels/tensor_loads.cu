@@ -1,4 +1,4 @@
-// Registers of tcgen05.ld that are used before tcgen05.wait::ld.
+// Registers of tcgen05.ld that are used before tcgen05.wait::ld, and behind it.
 #include "export.cuh"
 #include "tensor_loads.cuh"
 
@@ -81,3 +81,104 @@ __global__ void stored_back_too_early_kernel(const float* x, float* y) {
     END_LOADS
 }
 EXPORT(stored_back_too_early, stored_back_too_early_kernel<<<1, threads>>>(x, y))
+
+// ---- Nothing is to be found in these
+
+// Out of variables whose scope ends before the wait.
+__global__ void copied_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    float all[columns_read];
+    for (int i = 0; i < columns_read; i += 4) {
+        float v[4];
+        load_4(v, first + i);
+        for (int j = 0; j < 4; j++) all[i + j] = v[j];
+    }
+    loaded();
+    float total = 0;
+    for (int i = 0; i < columns_read; i++) total += all[i] * x[i];
+    y[threadIdx.x] = total;
+    END_LOADS
+}
+EXPORT(copied, copied_kernel<<<1, threads>>>(x, y))
+
+struct Chunk {
+    float v[4];
+};
+DEVICE Chunk chunk_of(unsigned from) {
+    Chunk it;
+    load_4(it.v, from);
+    return it;
+}
+__global__ void returned_by_value_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    const Chunk a = chunk_of(first), b = chunk_of(first + 4);
+    Chunk both[2] = {b, a};
+    loaded();
+    for (int j = 0; j < 4; j++) y[threadIdx.x + j % 1] = both[0].v[j] - 2 * both[1].v[j];
+    END_LOADS
+}
+EXPORT(returned_by_value, returned_by_value_kernel<<<1, threads>>>(x, y))
+
+// As bits, and as the two halves that a register may hold.
+__global__ void copied_as_bits_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    unsigned bits[4];
+    float v[4], same[4];
+    load_4(v, first);
+    for (int j = 0; j < 4; j++) bits[j] = __float_as_uint(v[j]);
+    for (int j = 0; j < 4; j++) same[j] = __uint_as_float(bits[j]);
+    const float4 vector{same[0], same[1], same[2], same[3]};
+    const __half2 halves = *reinterpret_cast<const __half2*>(&bits[1]);
+    loaded();
+    y[threadIdx.x] = vector.x * 3 + vector.w + __low2float(halves);
+    END_LOADS
+}
+EXPORT(copied_as_bits, copied_as_bits_kernel<<<1, threads>>>(x, y))
+
+// While a chunk is used, the next one is loaded: each wait is for both.
+__global__ void chunks_in_turns_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    float now[4], next[4], total = 0;
+    load_4(now, first);
+    for (int i = 1; i < 6; i++) {
+        loaded();
+        load_4(next, first + i % 2 * 4);
+        for (int j = 0; j < 4; j++) total = total * x[j] + now[j];
+        for (int j = 0; j < 4; j++) now[j] = next[j];
+    }
+    loaded();
+    y[threadIdx.x] = total + now[3];
+    END_LOADS
+}
+EXPORT(chunks_in_turns, chunks_in_turns_kernel<<<1, threads>>>(x, y))
+
+// Which of two chunks is used is known before the wait; what is dropped needs none.
+__global__ void chosen_and_dropped_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    float a[4], b[4], dropped[4];
+    load_4(a, first), load_4(b, first + 4), load_4(dropped, first);
+    float chosen[4];
+    for (int j = 0; j < 4; j++) chosen[j] = threadIdx.x % 3 ? a[j] : b[3 - j];
+    [[maybe_unused]] const float unused = dropped[0] * 2;
+    if (threadIdx.x % 2) y[threadIdx.x] = x[threadIdx.x];
+    loaded();
+    if (threadIdx.x % 2 == 0) y[threadIdx.x] = chosen[0] * chosen[2];
+    END_LOADS
+}
+EXPORT(chosen_and_dropped, chosen_and_dropped_kernel<<<1, threads>>>(x, y))
+
+// Used by the other warps behind a barrier, and by lanes behind the wait.
+__global__ void shared_behind_the_wait_kernel(const float* x, float* y) {
+    BEGIN_LOADS
+    __shared__ float tile[4][threads];
+    float v[4];
+    load_4(v, first);
+    __syncwarp();
+    loaded();
+    const float other = __shfl_xor_sync(~0u, v[0], 16);
+    for (int j = 0; j < 4; j++) tile[j][threadIdx.x] = v[j];
+    __syncthreads();
+    y[threadIdx.x] = tile[3][threads - 1 - threadIdx.x] + other;
+    END_LOADS
+}
+EXPORT(shared_behind_the_wait, shared_behind_the_wait_kernel<<<1, threads>>>(x, y))

@@ -107,9 +107,10 @@ DEVICE void commit_to_pair(uint64_t* barrier) {
     allocate_in_pair(&columns);                                              \
     meet();                                                                  \
     unsigned word = 0;
-#define END_PAIR \
-    before();    \
-    meet();      \
+#define END_PAIR                                                      \
+    if (blockIdx.x < 2) y[blockIdx.x * threads + threadIdx.x] = word; \
+    before();                                                         \
+    meet();                                                           \
     if (threadIdx.x < 32) FREE_IN_PAIR(columns);
 
 // ---- Cluster launch control

@@ -31,6 +31,14 @@ DEVICE void commit_to_its_pair(uint64_t* barrier) {
         : "memory");
 }
 
+// And scales, and a barrier for their arrival.
+#define BEGIN_PAIR_WITH_SCALES                             \
+    BEGIN_PAIR                                             \
+    __shared__ alignas(128) unsigned scales[128];          \
+    __shared__ alignas(8) uint64_t arrived;                \
+    if (threadIdx.x == 0) init(&arrived, 1), fence_init(); \
+    meet();
+
 constexpr int line = 128;  // floats, 512 bytes
 
 inline CUtensorMap map_of_lines(const void* x) {

@@ -1,12 +1,6 @@
-// Planted mistakes about who waits for whom. Every function takes (const float* x, float* y, int n)
-// with n = 1000; a line that is wrong ends with BUG, the function and what the checker must say.
-
+// Planted mistakes about who waits for whom.
 #include <assert.h>
 #include "export.cuh"
-
-constexpr int kThreads = 128;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
 
 __global__ void two_barriers(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];

@@ -1,10 +1,6 @@
-// Planted gaps in memory that the call allocates. Every function takes (const float* x, float* y,
-// int n) with n = 1000, and reads back what it has left unwritten; a line that is wrong ends with
-// BUG, the function and what the checker says of it.
-
-constexpr int kThreads = 128;
-
-inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
+// Planted gaps in memory that the call allocates. Every function reads back what it has left
+// unwritten.
+#include "export.cuh"
 
 template <class T>
 __global__ void write_some(const float* x, T* out, int n, int every) {
@@ -37,6 +33,4 @@ __global__ void two_of_five(const float* x, float* y, int n) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i < n && i % 5 < 2) y[i] = x[i];  // BUG a_share_of_each_five: note: unwritten
 }
-extern "C" void a_share_of_each_five(const float* x, float* y, int n) {
-    two_of_five<<<(n + 127) / 128, 128>>>(x, y, n);
-}
+EXPORT(a_share_of_each_five, two_of_five<<<(n + 127) / 128, 128>>>(x, y, n))
