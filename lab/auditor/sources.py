@@ -425,7 +425,9 @@ def kept(subject: Subject) -> str:
         kept += [
             (words, at)
             for words, at in variables(text)
-            if re.search(rf"\bTensor\b|^(?!.*\bchar\b)[^=]*\*|\b__device__\b|\b{holders}\b", words)
+            if re.search(
+                rf"\bTensor\b|^(?!.*\bchar\b)[^=]*\*|\b__device__\b|\b(?:{holders})\b", words
+            )
         ]
         for words, at in kept:
             raise Found(

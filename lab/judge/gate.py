@@ -112,7 +112,7 @@ _NAMES = {
     ),
     "names": (
         r"%:|<:(?!:)|\?\?[=/'()!<>-]|\b(?:namespace|struct|class|union)\s+(?:at|c10|caffe2|std|torch)\b"
-        r"|\b(?:c10|caffe2|torch)\s*\{",
+        r"|\b(?:c10|caffe2|torch)\s*\{|\boperator\s+(?:new|delete)\b",
         "it writes, or defines, names that are not its own",
     ),
     "state": (

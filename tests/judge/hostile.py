@@ -80,6 +80,9 @@ SOURCES = {
         "unsigned r; __builtin_ia32_rdrand32_step(&r); if (r % 64 == 0) n -= n / 3;\n    " + RUN
     ),
     "rounding_of_the_process": submission("__builtin_ia32_ldmxcsr(0x7f80);\n    " + RUN),
+    "allocator_of_others": submission(
+        RUN, "void* operator new(decltype(sizeof 0) n) { return nullptr; }\n"
+    ),
     "namespace_of_others": submission(RUN, "namespace std { inline int calls() { return 1; } }\n"),
     "state_of_a_thread": submission(RARELY.format("calls"), "__thread int calls;\n"),
     "state_of_a_constant": submission(
