@@ -333,7 +333,8 @@ def _reference(subject: Subject, call: Call) -> dict[str, Tensor]:
 
 
 def tiny(subject: Subject) -> str:
-    """Subnormals and the smallest normal numbers do not become zero or NaN."""
+    """Subnormals and the smallest normal numbers, as inputs and as their squares, do not become
+    zero or NaN."""
     if not subject.example.call.floats:
         raise NotRun("it takes no floats")
     call = _drawn(subject, {}, None, 4)
@@ -341,15 +342,15 @@ def tiny(subject: Subject) -> str:
         raise NotRun("the reference refuses such a call")
     tiny = 8 * torch.finfo(subject.example.dtype).tiny
 
-    def small(t: Tensor) -> Tensor:
+    def small(largest: float, t: Tensor) -> Tensor:
         wide = computable(t)
-        return (wide * (tiny / max(largest_of(wide), 1e-30))).to(t.dtype)
+        return (wide * (largest / max(largest_of(wide), 1e-30))).to(t.dtype)
 
-    call = call.mapped(small, call.floats[:1])
-    try:
-        subject.must_be_right(call)
-    except Refused as error:
-        return f"refused: {error}"
+    for largest in (tiny, tiny**0.5):
+        try:
+            subject.must_be_right(call.mapped(partial(small, largest), call.floats[:1]))
+        except Refused as error:
+            return f"refused: {error}"
     return ""
 
 

@@ -329,6 +329,14 @@ def test_an_op_that_refuses_small_sizes_is_tried_with_the_examples():
     assert caught(report) == {"settings", "gradient there"}, str(report)
 
 
+def test_a_square_that_becomes_zero_early():
+    """Inputs near the smallest normal number have no square; those near its root have."""
+    options = {"reference": torch.square, "inputs": torch.randn(5, 7)}
+    report = audited(lambda x: x.square() * (x.abs() > 1e-15), ["subnormal"], **options)
+    assert caught(report) == {"subnormal"}, str(report)
+    assert not caught(audited(torch.square, ["subnormal"], **options))
+
+
 class Deviation(torch.autograd.Function):
     """Squares of the deviations from the mean; its input is kept beside save_for_backward."""
 
