@@ -121,6 +121,7 @@ from jitloader.builds import Build, Builds, Diff
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
+from jitloader.runtime import build_beside as build_simulator_beside
 from jitloader.runtime import checker as simulator_checker
 from jitloader.runtime import ensure_checker as ensure_simulator_checker
 from jitloader.runtime import ensure_with_runtime, simulated_launches, surviving

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from toolchain.parts import Deferred
     from toolchain.precompiled import Parsed
 
-# One build at a time, except those in the background, and the simulator's beside a kernel's.
-_building, _building_beside = (free_in_child(threading.Lock()) for _ in range(2))
+# One build at a time, except those in the background, and the simulator's libraries, each with a
+# lock of its own.
+_building = free_in_child(threading.Lock())
+_building_beside: dict[str, threading.Lock] = {}  # by the library's name
 # By digest: the same sources fail the same way, as long as what they lacked is still missing.
 _failures: dict[str, tuple[Inputs, CompileError]] = {}
 
@@ -274,8 +276,9 @@ def parse_beside(parsed: Parsed, cache: Cache) -> None:
 
 
 def _lock_of(inputs: Inputs) -> threading.Lock:
-    is_simulators = inputs.recipe.sources[0].is_relative_to(SIMULATOR)
-    return _building_beside if is_simulators else _building
+    if inputs.recipe.sources[0].is_relative_to(SIMULATOR):
+        return _building_beside.setdefault(inputs.recipe.name, free_in_child(threading.Lock()))
+    return _building
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import torch
 
+import jitload
 from lab.auditor.run import SECONDS, audit
 
 OK, FOUND, WRONG_USE = 0, 1, 2
@@ -46,6 +47,8 @@ def main(words: list[str]) -> int:
         given = parser.parse_intermixed_args(words)
     except SystemExit as end:
         return WRONG_USE if end.code else OK
+    if jitload.default_target() == "cpu":  # beside the op, which its module may compile
+        jitload.build_simulator_beside(with_checker=not given.only)
     try:
         reference = resolved(given.reference) if given.reference else None
         report = audit(

@@ -196,7 +196,10 @@ def main(folder: Path) -> None:
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jitload.announce(False)
+    keys = (folder / "keys").read_text().splitlines()
     if jitload.default_target() == "cpu":
+        # The checker takes the longest to compile: begin at once where a trap needs it.
+        jitload.build_simulator_beside(with_checker=any(it.startswith(COMPILE) for it in keys))
         jitload.simulator_runtime()  # tensors allocated from here on have guards
     request = torch.load(folder / "request.pt", weights_only=False)
     function, call, reference, *more = request
@@ -207,7 +210,7 @@ def main(folder: Path) -> None:
     (folder / "begun").touch()
     by_key = {it.key: it for it in TRAPS}
     with (folder / "rows").open("a") as rows:
-        for key in (folder / "keys").read_text().splitlines():
+        for key in keys:
             _runs(folder, key)
             for row in tried(made, [by_key[key]]):
                 rows.write(f"{key}\t{dumped(row)}\n")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
+import jitload
 import lab
 from kernels.square import square
 from lab.auditor.command import inputs_of, main
@@ -58,6 +59,16 @@ def test_json_and_a_page(tmp_path, capsys, monkeypatch):
 def test_wrong_use_says_what_is_wanted(words, said, capsys):
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_checker_is_compiled_beside_the_ops_module(monkeypatch):
+    """It takes the longest of all that an empty cache lacks."""
+    begun = []
+    monkeypatch.setattr(jitload, "default_target", lambda: "cpu")
+    monkeypatch.setattr(jitload, "build_simulator_beside", lambda **it: begun.append(it))
+    monkeypatch.setattr("lab.auditor.command.resolved", lambda name: begun.append(name))
+    assert main(["my.ops:f"]) == 2
+    assert begun == [{"with_checker": True}, "my.ops:f"]
 
 
 def test_a_module_and_an_example_that_fail_are_wrong_use(tmp_path, capsys, monkeypatch):

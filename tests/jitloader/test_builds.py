@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sysconfig
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,8 @@ import torch
 from jit_cases import answer, load, write
 
 import jitload
+import simulator
+from jitloader import building, runtime
 from jitloader.building import readings
 from tests.helpers.counted import calls_in
 from toolchain.code import is_systems, systems_folders
@@ -31,6 +35,16 @@ def test_loaded_lists_every_kernel_that_was_opened(monkeypatch):
 
 
 # ---- is_current
+
+
+def test_the_simulators_libraries_are_compiled_side_by_side(monkeypatch):
+    """One lock for all of them had the checker wait for the runtime, on an idle processor."""
+    both = threading.Barrier(2, timeout=20)
+    monkeypatch.setattr(building, "cached", lambda inputs: None)
+    monkeypatch.setattr(building, "_build", lambda inputs, alone: both.wait() + 1)
+    recipes = runtime.recipe("one"), runtime.recipe("other", simulator.CHECKER)
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(building.ensure, recipes)) == [1, 2]
 
 
 def test_a_kernel_is_current_until_a_file_of_it_changes():
