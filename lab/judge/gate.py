@@ -67,8 +67,9 @@ _NAMES = {
     "streams": (
         r"\bcudaEvent\w*|\bcudaStreamCreate\w*|\bcudaLaunchHostFunc\b|\bcudaStreamAddCallback\b"
         r"|\bcudaStreamPerThread\b|\bcudaStreamLegacy\b|\bcudaGraph\w*"
+        r"|\bcudaStream(?:Query|IsCapturing|Get\w+)\b"
         r"|\bcu(?:Stream|Event|Graph|Launch)\w+",
-        "a stream, an event or a graph of its own",
+        "a stream, an event or a graph of its own, or what tells rounds apart",
     ),
     "memory": (
         r"\bcudaIpc\w*|\bcudaHostRegister\b|\bcuMem\w+|\bcudaProfiler\w*|\bcudaDeviceReset\b"

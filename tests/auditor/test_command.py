@@ -16,9 +16,11 @@ from lab.auditor.command import inputs_of, main
 
 
 @pytest.mark.usefixtures("forked")
-def test_an_op_of_ours_needs_its_name_alone(capsys):
-    assert main(["kernels.square:square", "--only", "layouts", "--seed", "3"]) == 0
-    assert "audit of kernels.square.square: no trap" in capsys.readouterr().out
+@pytest.mark.parametrize("module", ["kernels.square", "kernels.elementwise.relu"])
+def test_an_op_of_ours_needs_its_name_alone(capsys, module):
+    name = module.rpartition(".")[2]
+    assert main([f"{module}:{name}", "--only", "layouts", "--seed", "3"]) == 0
+    assert f"audit of {module}.{name}: no trap" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5)])

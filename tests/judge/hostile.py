@@ -80,6 +80,13 @@ SOURCES = {
         "unsigned r; __builtin_ia32_rdrand32_step(&r); if (r % 64 == 0) n -= n / 3;\n    " + RUN
     ),
     "rounding_of_the_process": submission("__builtin_ia32_ldmxcsr(0x7f80);\n    " + RUN),
+    "number_of_the_stream": submission(
+        "unsigned long long id; cudaStreamGetId(stream, &id); if (id > 9) n -= n / 3;\n    " + RUN
+    ),
+    "stream_that_is_captured": submission(
+        "cudaStreamCaptureStatus now; cudaStreamIsCapturing(stream, &now);"
+        " if (now) n -= n / 3;\n    " + RUN
+    ),
     "allocator_of_others": submission(
         RUN, "void* operator new(decltype(sizeof 0) n) { return nullptr; }\n"
     ),
