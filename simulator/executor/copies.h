@@ -3,6 +3,7 @@
 #include <string.h>
 #include "arrays.h"
 #include "device_memory.h"
+#include "faults.h"
 
 namespace simulator {
 namespace {
@@ -50,6 +51,12 @@ Error check_copy(const Box& to, const Box& from, const cudaExtent& extent, cudaM
                 "argument) is the device's memory, and the source is not. Say "
                 "cudaMemcpyHostToDevice, or turn the pointers round"};
     if (!holds(to, extent)) return too_large("a copy", "to", there, to, extent);
+    const size_t bytes = to.row(extent.height - 1, extent.depth - 1) + extent.width - to.begin;
+    if (bytes > left_on_stack(to.begin))
+        return {cudaErrorInvalidValue,
+                text("invalid argument: a copy of %zu bytes to a local variable of the host, which "
+                     "has fewer. Sizes are counted in bytes: n * sizeof(float)",
+                     bytes)};
     if (!holds(from, extent)) return too_large("a copy", "from", here, from, extent);
     return {};
 }

@@ -35,7 +35,7 @@ void deallocate(void* address) {
     if (arena.holds(address))
         arena.give_back(address);
     else
-        guarded.owns(address) ? guarded.release(address) : free(address);
+        guarded.owns(address) ? guarded.release(address, true) : free(address);
 }
 
 bool is_of_host(const Allocation& it) { return it.type == cudaMemoryTypeHost && !it.is_registered; }

@@ -23,6 +23,8 @@ std::string where_is(uintptr_t address) {
     if (!address) return " at the null pointer";
     const std::string at = text(" at address 0x%zx", address);
     if (address < near) return at + ": an element of a null pointer";
+    if (const size_t bytes = guarded.closed_at(address))
+        return at + text(", in memory of %zu bytes that has been freed", bytes);
     const GuardedMemory::Island nearest = guarded.find(address);
     constexpr size_t far = size_t(1) << 30;
     if (!nearest.bytes || GuardedMemory::distance(nearest, address) > far)
@@ -266,6 +268,14 @@ struct HostCall {
 };
 thread_local HostCall host_call;
 
+// The bytes from a local variable of that function to where the part of the stack begins that is
+// not its own; of other memory, all that there are.
+size_t left_on_stack(const void* at) {
+    const uintptr_t end = host_call.stack + near;
+    const bool is_local = host_call.stack && at > __builtin_frame_address(0);
+    return is_local && uintptr_t(at) < end ? end - uintptr_t(at) : SIZE_MAX;
+}
+
 void note_fault(int signal, const siginfo_t* info, void* context) {
     const uintptr_t at = program_counter(context);
     const bool is_memory = signal == SIGSEGV || signal == SIGBUS;
@@ -346,6 +356,7 @@ void provide_signal_stack() {
 }
 #else
 void catch_faults() {}
+size_t left_on_stack(const void*) { return SIZE_MAX; }
 void provide_signal_stack() {}
 #endif
 

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -90,17 +91,26 @@ class GuardedMemory {
 
     bool owns(const void* address) const { return uintptr_t(address) - base < slots * slot_size; }
 
-    void release(void* address) {
+    // for_good: what is freed is closed to all access, as whoever still uses it is to find.
+    void release(void* address, bool for_good = false) {
         std::lock_guard<std::mutex> lock(mutex);
         const uint32_t slot = owner(slot_of(uintptr_t(address)));
         Island& it = islands[slot];
         if (!it.is_alive || it.begin != uintptr_t(address)) return;
         it.is_alive = false;
         const size_t bytes = it.pages * page;
-        if (bytes > most_kept / 4) return close(slot);
+        if (for_good || bytes > most_kept / 4) return close(slot);
         if (bytes_kept + bytes > most_kept) close_unused();
         bytes_kept += bytes;
         unused_of(it.pages, it.is_shared).push_back(slot);
+    }
+
+    // The bytes of the closed allocation that an address was in; 0 if it was in none.
+    size_t closed_at(uintptr_t address) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (!owns(reinterpret_cast<void*>(address))) return 0;
+        const Island& it = islands[owner(slot_of(address))];
+        return !it.is_open && address - it.begin < it.bytes ? it.bytes : 0;
     }
 
     // The allocation that an address is in or, failing that, the nearest; null if there is none
@@ -156,6 +166,7 @@ class GuardedMemory {
     static constexpr size_t most_kept = size_t(256) << 20;  // of what is not in use
     static constexpr uint32_t most_slots = 16384;  // each splits mappings; a process has 65530
     static constexpr uint32_t around = 64;
+    static constexpr size_t rest = 64;  // so many closed slots wait before one is used again
     static constexpr unsigned char filling = 0xFB;  // a large number of any type of floats
 
     bool reserve() {
@@ -193,10 +204,10 @@ class GuardedMemory {
 
     bool open(uint32_t pages, bool is_shared, uint32_t& slot) {
         const uint32_t count = (pages * page + 2 * gap + slot_size - 1) / slot_size;
-        auto& unused = free_slots[count];
-        const bool is_new = unused.empty();
-        if (is_new && first_unused + count > slots) return false;
-        slot = is_new ? first_unused : unused.back();
+        auto& unused = free_slots[count];  // the oldest first: stale pointers are to fault for long
+        const bool is_new = unused.size() * count < rest && first_unused + count <= slots;
+        if (!is_new && unused.empty()) return false;
+        slot = is_new ? first_unused : unused.front();
         Island& it = islands[slot];
         it.slots = count, it.pages = pages, it.is_open = false, it.is_shared = is_shared;
         void* begin = reinterpret_cast<void*>(end_of(slot) - pages * page);
@@ -205,7 +216,7 @@ class GuardedMemory {
             first_unused += count;
             for (uint32_t i = 1; i < count; i++) followed[slot + i] = slot + 1;
         } else {
-            unused.pop_back();
+            unused.pop_front();
         }
         return true;
     }
@@ -243,7 +254,7 @@ class GuardedMemory {
     uint32_t first_unused = 0;
     std::vector<uint32_t> unused_small[64];  // islands that are open still, by their pages
     std::map<uint32_t, std::vector<uint32_t>> unused_large, unused_shared;
-    std::map<uint32_t, std::vector<uint32_t>> free_slots;  // by how many they are
+    std::map<uint32_t, std::deque<uint32_t>> free_slots;  // by how many they are
     std::mutex mutex;
     Island* islands = nullptr;     // by the first slot of each
     uint32_t* followed = nullptr;  // of a slot within an island: its first, and one

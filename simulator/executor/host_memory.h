@@ -1,8 +1,7 @@
-// What functions of the host allocate while Python calls them: memory of malloc, arrays of new.
+// What functions of the host allocate while Python calls them: memory of malloc, and of new.
 //
 // It has guards as tensors have (guarded_memory.h), for an index beyond it would spoil the heap of
-// the process, which then ends somewhere else. Single objects of new stay on the heap: the C++
-// library frees some of them in code of its own.
+// the process, which then ends somewhere else.
 #pragma once
 #include <set>
 #include "host_calls.h"
@@ -91,15 +90,32 @@ void* host_new(size_t bytes) {
 }
 
 void host_delete(void* memory) {
-    operator delete[](given_back(memory, "delete[]", __builtin_return_address(0)));
+    operator delete[](given_back(memory, "delete", __builtin_return_address(0)));
 }
 
 void host_delete_sized(void* memory, size_t) {
-    operator delete[](given_back(memory, "delete[]", __builtin_return_address(0)));
+    operator delete[](given_back(memory, "delete", __builtin_return_address(0)));
+}
+
+// What the C++ library frees: some objects that the user's code has made, as strings.
+void free_object(void* memory) {
+    guarded.owns(memory) ? void(host_memory.give_back(memory)) : free(memory);
+}
+
+// Whether it frees them so from here on. Else single objects of new stay on the heap.
+bool frees_objects() {
+    const Library library =
+        library_of(reinterpret_cast<void*>(static_cast<void (*)(void*)>(operator delete)));
+    if (library.path.find("/libstdc++.so") == std::string::npos) return false;
+    with_headers_of(library, [](const dl_phdr_info& info) {
+        redirect(info, "free", reinterpret_cast<void*>(free_object));
+    });
+    return true;
 }
 
 // Has the library that a function is of allocate so.
 void guard_heap_of(const void* function) {
+    static const bool guards_objects = frees_objects();
     static std::mutex mutex;
     static std::set<std::pair<uintptr_t, std::string>> done;
     const Library library = library_of(function);
@@ -112,9 +128,13 @@ void guard_heap_of(const void* function) {
         {"free", reinterpret_cast<void*>(host_free)},
         {"_Znam", reinterpret_cast<void*>(host_new)},
         {"_ZdaPv", reinterpret_cast<void*>(host_delete)},
-        {"_ZdaPvm", reinterpret_cast<void*>(host_delete_sized)}};
+        {"_ZdaPvm", reinterpret_cast<void*>(host_delete_sized)},
+        {"_Znwm", reinterpret_cast<void*>(host_new)},
+        {"_ZdlPv", reinterpret_cast<void*>(host_delete)},
+        {"_ZdlPvm", reinterpret_cast<void*>(host_delete_sized)}};
     with_headers_of(library, [&](const dl_phdr_info& info) {
-        for (const auto& [name, function] : ours) redirect(info, name, function);
+        for (const auto& [name, function] : ours)
+            if (guards_objects || !strstr(name, "_Znw")) redirect(info, name, function);
     });
 }
 #else

@@ -92,6 +92,10 @@ CALLS = {
     rf".*\.cu:{line_of('i < n; i++) h[i] = i;', 0)}",
     "kernel.host_heap(100, 26)": "the host's code: illegal memory access: it writes.* 0 bytes past",
     "kernel.host_array(4000)": f"the host's code: .* 0 bytes past the end of {of_128}",
+    "kernel.host_vector(4000)": f"the host's code: .* 0 bytes past the end of {of_128}",
+    "kernel.host_vector_in_kernel()": f"kernel copied, .* 0 bytes past the end of {of_128}",
+    "kernel.host_copies_back(4000)": "a copy of 16000 bytes to a local variable of the host",
+    "kernel.uses_freed(100)": "kernel copied, .* in memory of 400 bytes that has been freed",
     "kernel.host_frees_twice(64)": r"free\(\) of memory that .* has been freed before\n.*\.cu:\d+",
     "kernel.host_frees(x)": r"the host's code: free\(\) of memory that was not allocated so",
     "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)\n"

@@ -8,7 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 __global__ void square(const float* x, float* y) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -109,6 +112,30 @@ extern "C" void host_array(int n) {
     for (int i = 0; i < n; i++) h[i] = i;
     delete[] h;
 }
+extern "C" void host_vector(int n) {
+    std::vector<float> of_32(32);
+    volatile float* h = of_32.data();
+    for (int i = 0; i < n; i++) h[i] = i;
+}
+__global__ void copied(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" void host_vector_in_kernel() {
+    std::vector<float> of_32(32);
+    copied<<<1, 32>>>(of_32.data() + 8, of_32.data());
+}
+extern "C" void host_copies_back(int n) {
+    float h[4], *x = nullptr;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMemcpy(h, x, n * sizeof(float), cudaMemcpyDeviceToHost);
+    cudaFree(x);
+}
+extern "C" void uses_freed(int n) {
+    float *x = nullptr, *other = nullptr;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaFree(x);
+    cudaMalloc(&other, n * sizeof(float));
+    copied<<<1, n>>>(other, x);
+    cudaFree(other);
+}
 extern "C" void host_frees_twice(int n) {
     void* volatile h = malloc(n);
     free(h);
@@ -156,7 +183,10 @@ extern "C" int host_allocates(float* x) {
     delete[] all;
     free(h);
     free(nullptr);
-    return right;
+    std::vector<std::string> words(3, std::string(100, 'a'));  // the C++ library frees some of it
+    std::ostringstream line;
+    for (auto& word : words) line << word.append(100, 'b').append(word);
+    return line.str().size() == 1200 ? right : 0;
 }
 extern "C" double many(float* x, int n, double a, float b, int c, int d, int e, int f, int g) {
     for (int i = 0; i < n; i++) x[i] += a + b + c + d + e + f + g;
