@@ -172,7 +172,8 @@ def _few(subject: Subject, given: Iterator[dict[str, int]], what: str) -> str:
             why = str(error)
     if not tried and not why:
         raise NotRun(f"the reference takes no {what}")
-    return f"{tried} of them" if tried else f"refused: {why}"
+    refused = f"refused: {why}" if why else ""
+    return "; ".join(filter(None, (f"{tried} of them" if tried else "", refused)))
 
 
 def scales(subject: Subject) -> str:

@@ -36,6 +36,7 @@ from lab.auditor.judging import (
 # AT_ASSERT in a binding counts as a refusal, unlike one in PyTorch itself.
 FAILED = re.compile(
     r"kernel .+, launched at|illegal memory|CUDA error|launch failed|cudaError"
+    r"|^the host's code(?:: it)? calls "  # exit or abort: it would end the process
     r"|INTERNAL ASSERT FAILED at \"[^\"]*(?:aten/src|c10|torch/csrc)/"
 )
 _LINE = re.compile(r"(?:at |, launched at )(\S+\.(?:cu|cuh|h|cpp|py)):(\d+)")

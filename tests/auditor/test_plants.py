@@ -12,6 +12,7 @@ import torch
 from planted_op import IN_KERNELS, Op, kernels, reference
 from planted_python import IN_PYTHON, IN_SOURCE, SOURCE
 
+import jitload
 import lab
 from lab.auditor import cases, frameworks, numbers
 from lab.auditor.example import Call, Example
@@ -327,6 +328,35 @@ def test_an_op_that_refuses_small_sizes_is_tried_with_the_examples():
 
     report = audited(switching, ["settings", "gradient there"], torch.ones(3, 64), reference=_twice)
     assert caught(report) == {"settings", "gradient there"}, str(report)
+
+
+EXITING = """
+#include <cstdlib>
+__global__ void twice(const float* x, float* y, int64_t n) {
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+extern "C" void launch(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    twice<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+    if (cudaGetLastError() != cudaSuccess) exit(1);
+}
+"""
+
+
+def test_an_op_that_ends_the_process_of_its_caller(tmp_path):
+    """The simulator makes an exception of exit(); it was taken for a refusal."""
+    path = tmp_path / "exiting.cu"
+    path.write_text(EXITING)
+    kernel = jitload.load(path, target="cpu")
+
+    def exiting(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty(x.shape)
+        kernel.launch(x.contiguous(), y, x.numel())
+        return y
+
+    report = audited(exiting, ["empty"], torch.ones(3, 4), reference=_twice)
+    assert report.row("empty").verdict == FAIL, str(report)
+    assert "calls exit(1)" in report.row("empty").message
 
 
 def test_a_square_that_becomes_zero_early():
