@@ -26,15 +26,16 @@ class Gathering {
         given_up = false;
         in_turns = launch->cooperative && launch->instrumented;
     }
-    // From here on the block that runs and so many after it take turns, and when one of these ends
-    // the next may begin.
-    void begin_turns(size_t count, size_t running, size_t others) {
+    // From here on the block that runs and so many from the first one on that has not begun take
+    // turns, and when one of these ends the next may begin.
+    void begin_turns(size_t count, size_t running, size_t first, size_t others) {
         std::lock_guard<std::mutex> lock(mutex);
         blocks.assign(count, {State::Absent});
-        for (size_t n = 0; n <= running + others; n++)
-            blocks[n].state = n < running ? State::Ended : State::Ready;
-        begun = running + others + 1;
-        idle = turn = running;
+        begun = first + others;
+        for (size_t n = 0; n < begun; n++) blocks[n].state = n < first ? State::Ended : State::Ready;
+        blocks[running].state = State::Ready;
+        idle = first - 1;
+        turn = running;
         in_turns = true;
     }
     bool takes_turns() const { return in_turns; }

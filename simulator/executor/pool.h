@@ -130,7 +130,7 @@ class Pool {
     // there is none. What is watched leaves half of them, so that more than one block is seen.
     bool cancel_next(uint3& first) {
         const Launch& launch = *current;
-        if (launch.cooperative || is_repeating) return false;
+        if (launch.cooperative || is_repeating || gathering.takes_turns()) return false;
         const dim3& of = launch.cluster;
         const uint64_t size = launch.in_clusters() ? uint64_t(of.x) * of.y * of.z : 1;
         if (watcher && canceled >= blocks / size / 2) return false;
@@ -167,7 +167,8 @@ class Pool {
     // one that runs. False if there are none.
     bool begin_turns(Worker& running) {
         constexpr uint64_t most = 255;
-        const uint64_t others = std::min(most, blocks - running.number - 1);
+        const uint64_t first = next;  // those before it have begun, or never will
+        const uint64_t others = std::min(most, blocks - first);
         if (!others) return false;
         try {
             std::lock_guard<std::mutex> lock(mutex);
@@ -175,8 +176,7 @@ class Pool {
         } catch (const std::system_error&) {
             return false;
         }
-        next = running.number + 1;
-        gathering.begin_turns(blocks, running.number, others);
+        gathering.begin_turns(blocks, running.number, first, others);
         call(for_blocks, others, others);
         return true;
     }

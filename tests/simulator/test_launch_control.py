@@ -37,10 +37,12 @@ def test_the_work_of_each_cluster_is_done_once(kernels, grid):
 
 
 @pytest.mark.parametrize("name", ["blocks", "clusters"])
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_the_checker_finds_nothing(kernels, name, order):
-    y, ran = kernels.zeros(8, 6), kernels.zeros(8, 6)
-    report = lab.check(getattr(kernels, name), y, ran, 6, 8, 1, thread_order=order)
+@pytest.mark.parametrize(
+    ("order", "across"), [(0, 6), (1, 6), (2, 6), pytest.param(0, 40, id="one takes many")]
+)
+def test_the_checker_finds_nothing(kernels, name, order, across):
+    y, ran = kernels.zeros(8, across), kernels.zeros(8, across)
+    report = lab.check(getattr(kernels, name), y, ran, across, 8, 1, thread_order=order)
     assert report.findings.empty, str(report)
 
 
