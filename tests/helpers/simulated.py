@@ -1,6 +1,7 @@
 """Sources of tests/simulator/kernels, built for the simulator and, where there is one, the GPU."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ PLAIN_CUDA = [f"-U__CUDA_NO_{name}__" for name in TAKEN]
 
 
 class Kernels:
-    """A source of tests/simulator/kernels, and where its tensors live."""
+    """A source of tests/simulator/kernels, or a test's own, and where its tensors live."""
 
-    def __init__(self, name: str, target: str, flags: Iterable[str] = ()):
+    def __init__(
+        self, name: str, target: str, flags: Iterable[str] = (), source: Path | None = None
+    ):
         self.device = torch.device(target)
         self.library = jitload.load(
-            str(SOURCES / f"{name}.cu"),
+            str(source or SOURCES / f"{name}.cu"),
             name=f"test_{name}",
             target=target,
             flags=[*PLAIN_CUDA, *flags],
@@ -46,6 +49,17 @@ def fixture(name: str, *flags: str):
         return Kernels(name, request.param, flags)
 
     return kernels
+
+
+@contextlib.contextmanager
+def for_hopper(target: str) -> Iterator[None]:
+    """Builds for a GPU are for compute capability 9.0 here; skips where the GPU is older."""
+    with pytest.MonkeyPatch.context() as patch:
+        if target == "cuda":
+            if torch.cuda.get_device_capability() < (9, 0):
+                pytest.skip("for Hopper and later")
+            patch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+        yield
 
 
 def line_of(path: Path, code: str) -> str:

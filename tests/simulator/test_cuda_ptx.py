@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from simulated import TARGETS, Kernels
+from simulated import TARGETS, Kernels, for_hopper, on_simulator_alone
 
 from simulator.rewrite import rewrite
 from toolchain import cuda_ptx, machine
@@ -15,17 +15,8 @@ MASK = 0xFFFFFFFF
 
 @pytest.fixture(scope="module", params=TARGETS)
 def kernels(request):
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "cuda":
-            if torch.cuda.get_device_capability() < (9, 0):
-                pytest.skip("for Hopper and later")
-            patch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    with for_hopper(request.param):
         yield Kernels("cuda_ptx", request.param)
-
-
-def on_simulator_alone(kernels):
-    if kernels.device.type == "cuda":
-        pytest.skip("it would hang, or means nothing there")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from simulated import SOURCES, TARGETS, Kernels
+from simulated import SOURCES, TARGETS, Kernels, for_hopper, on_simulator_alone
 
 import jitload
 from tests.helpers.interrupts import interrupted_after
@@ -150,28 +150,12 @@ def generated() -> str:
     return "\n".join(lines)
 
 
-class Built(Kernels):
-    def __init__(self, path, target: str):
-        self.device = torch.device(target)
-        self.library = jitload.load(str(path), name="test_ptx_async", target=target)
-
-
 @pytest.fixture(scope="module", params=TARGETS)
 def built(request, tmp_path_factory):
-    target = request.param
-    with pytest.MonkeyPatch.context() as patch:
-        if target == "cuda":
-            if torch.cuda.get_device_capability() < (9, 0):
-                pytest.skip("for Hopper and later")
-            patch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    with for_hopper(request.param):
         path = tmp_path_factory.mktemp("ptx") / SOURCE.name
         path.write_text(SOURCE.read_text() + generated())
-        yield Built(path, target)
-
-
-def on_simulator_alone(built):
-    if built.device.type == "cuda":
-        pytest.skip("ends in an error that a GPU does not tell, or in no end")
+        yield Kernels("ptx_async", request.param, source=path)
 
 
 def is_simulated(built) -> bool:

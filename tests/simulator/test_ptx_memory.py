@@ -15,9 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from simulated import SOURCES, TARGETS, Kernels
-
-import jitload
+from simulated import SOURCES, TARGETS, Kernels, for_hopper
 
 pytestmark = pytest.mark.slow
 
@@ -711,25 +709,16 @@ def source(cases: list[tuple[int, Case]]) -> str:
     )
 
 
-class Built(Kernels):
-    def __init__(self, path, target: str, cases):
-        self.device = torch.device(target)
-        self.library = jitload.load(str(path), name="test_ptx_memory", target=target)
-        self.cases = cases
-
-
 @pytest.fixture(scope="module", params=TARGETS)
 def built(request, tmp_path_factory):
     target = request.param
-    with pytest.MonkeyPatch.context() as patch:
-        if target == "cuda":
-            if torch.cuda.get_device_capability() < (9, 0):
-                pytest.skip("for Hopper and later")
-            patch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    with for_hopper(target):
         cases = [(i, c) for i, c in enumerate(CASES) if target == "cpu" or not c.is_late]
         path = tmp_path_factory.mktemp("ptx") / "ptx_memory.cu"
         path.write_text(source(cases))
-        yield Built(path, target, cases)
+        kernels = Kernels("ptx_memory", target, source=path)
+        kernels.cases = cases
+        yield kernels
 
 
 def padded(words) -> list[int]:
