@@ -312,12 +312,3 @@ ANSWERS = {
         )
     ),
 }
-
-# State in memory that was given back: it is filled, so that each call is the first one, and right.
-IN_VAIN = {
-    "state_in_freed_memory": submission(
-        "int* kept = new int[4000]; if (kept[2000] != 0x5eed) { kept[2000] = 0x5eed;"
-        " kept[2001] = 0; }\n    if (++kept[2001] > 12) n -= n / 3;\n"
-        '    asm volatile("" ::: "memory"); delete[] kept;\n    ' + RUN
-    ),
-}
