@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import jitload
 from lab.auditor import checks
 from lab.auditor.subject import Found, NotRun, Subject
-from lab.judge.gate import variables
+from lab.auditor.variables import variables
 
 _LAUNCH = re.compile(r"<<<")
 _BINDS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?\s*\(|\bPYBIND11_MODULE\s*\(")

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 
 import jitload
+from lab.auditor.variables import is_fixed, variables
 
 HEADERS = re.compile(
     r"^(cuda\w*|mma|cooperative_groups(/\w+)*|vector_types|curand_kernel|cub/.+|cuda/.+|math_constants"
@@ -164,11 +165,7 @@ _STATIC = re.compile(
     r"|\bmutable\s+\w[^;(){}]*;",
     re.M,
 )
-_NAMESPACE = re.compile(r"\b(?:inline\s+)?namespace\b[\w\s:]*$")
 _KEPT = "kept from call to call"
-_DECLARES = re.compile(
-    r"(?:using|typedef|namespace|template|struct|class|enum|extern|static_assert)\b"
-)
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b([\s\w]*\(|)")
 _LITERAL = re.compile(r'R"([^\s()\\]{0,16})\((?P<raw>.*?)\)\1"|"(?P<text>(?:\\.|[^"\\])*)"', re.S)
 # Text that never occurs in PTX: instructions, registers, numbers and bytes of a CPU.
@@ -233,7 +230,7 @@ def source(text: str) -> list[dict]:
     if hit := re.search(r"\)\s*(?:asm|__asm__|__asm)\s*\(", blank):
         found.append(finding("names", hit.start(), "a function by another one's name"))
     for hit in _STATIC.finditer(blank):
-        if _is_fixed(hit[0].partition("=")[0]):
+        if is_fixed(hit[0].partition("=")[0]):
             continue
         found.append(finding("state", hit.end() - 1, f"{' '.join(hit[0].split())[:60]}: {_KEPT}"))
     found += [finding("state", at, f"{words[:60]}: {_KEPT}") for words, at in variables(blank)]
@@ -245,37 +242,6 @@ def _is_own(call: str, blank: str) -> bool:
     name = re.match(r"(\w+)\s*\($", call)
     head = rf"\b{name[1]}\s*\([^;{{}}]*\)\s*(?:const\s*)?\{{" if name else "(?!)"
     return bool(re.search(head, blank))
-
-
-def variables(blank: str) -> list[tuple[str, int]]:
-    """Non-const host and device variables outside every function."""
-    found, depth, begin = [], 0, 0
-    for i, letter in enumerate(blank):
-        if letter == "{" and depth == 0 and _NAMESPACE.search(blank[begin:i]):
-            begin = i + 1  # the namespace's contents are outside functions, too
-        elif letter == "}" and depth == 0:
-            begin = i + 1
-        elif letter in "{}":
-            depth += 1 if letter == "{" else -1
-            begin = i + 1 if depth == 0 else begin
-        elif letter == ";" and depth == 0:
-            said = re.sub(r"^\s*#.*$", "", blank[begin:i], flags=re.M)
-            at = i
-            begin = i + 1
-            words = " ".join(said.split())
-            if not words or "(" in words.partition("=")[0]:
-                continue
-            if _DECLARES.match(words) or _is_fixed(words.partition("=")[0]):
-                continue
-            found.append((words, at))
-    return found
-
-
-def _is_fixed(declared: str) -> bool:
-    """Whether a variable cannot change: it is const itself, not only what it points to."""
-    if re.search(r"\b(?:constexpr|__constant__)\b", declared):
-        return True
-    return bool(re.search(r"\bconst\b", declared[declared.rfind("*") + 1 :]))
 
 
 def _joined(text: str) -> tuple[str, list[int]]:
