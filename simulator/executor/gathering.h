@@ -32,7 +32,8 @@ class Gathering {
         std::lock_guard<std::mutex> lock(mutex);
         blocks.assign(count, {State::Absent});
         begun = first + others;
-        for (size_t n = 0; n < begun; n++) blocks[n].state = n < first ? State::Ended : State::Ready;
+        for (size_t n = 0; n < begun; n++)
+            blocks[n].state = n < first ? State::Ended : State::Ready;
         blocks[running].state = State::Ready;
         idle = first - 1;
         turn = running;
