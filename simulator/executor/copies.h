@@ -267,9 +267,13 @@ cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_d
 
 cudaError_t copy_symbol(void* symbol, size_t size, bool is_target, void* other, size_t bytes,
                         size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
-    if (offset > size || bytes > size - offset) return record(cudaErrorInvalidValue);
+    if (offset > size || bytes > size - offset)
+        return refuse({cudaErrorInvalidValue,
+                       text("invalid argument: a copy of %zu bytes %s offset %zu of a variable of "
+                            "%zu bytes. Sizes are counted in bytes: n * sizeof(float)",
+                            bytes, is_target ? "to" : "from", offset, size)});
     if (kind == (is_target ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice))
-        return record(cudaErrorInvalidMemcpyDirection);
+        return refuse(coded(cudaErrorInvalidMemcpyDirection));
     char* inside = static_cast<char*>(symbol) + offset;
     return is_target ? cudaMemcpyAsync(inside, other, bytes, kind, stream)
                      : cudaMemcpyAsync(other, inside, bytes, kind, stream);

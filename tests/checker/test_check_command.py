@@ -182,6 +182,7 @@ HOST = """
         y[threadIdx.x] = n;
     }
     struct Gap { char c; double d; };
+    __constant__ float weights[16];
     __global__ void gaps(Gap* g) { g[threadIdx.x].c = 1, g[threadIdx.x].d = 2; }
     int main(int argc, char** argv) {
         const char* how = argv[1];
@@ -197,6 +198,8 @@ HOST = """
             twice<<<int(3000000000u) / 256, 256>>>(x, y, n);  // BUG refused launch
         if (is("a copy turned round"))
             cudaMemcpy(host, x, sizeof host, cudaMemcpyHostToDevice);  // BUG refused call
+        if (is("a copy beyond a variable"))
+            cudaMemcpyToSymbol(weights, host, 68);  // BUG refused call
         if (is("an assertion")) unsure<<<1, n>>>(y, n);
         else twice<<<is("a tail") || is("an unused tail") ? n / 256 : n / 256 + 1, 256>>>(x, y, n);
         if (is("a pointer")) printf("%g", y[1]);  // BUG host access
@@ -252,6 +255,7 @@ def host_findings(path: Path, how: str, **options: object) -> set[str]:
         ("a tail", {"uninitialised"}),
         ("an unused tail", {"note: unwritten"}),
         ("a copy turned round", {"refused call"}),
+        ("a copy beyond a variable", {"refused call"}),
         ("an assertion", {"assertion"}),
         ("a pointer", {"host access"}),
         ("managed", {"unsynchronised"}),
