@@ -175,6 +175,20 @@ def memory(row: dict[str, Any]) -> str:
     return f"{row['tensor']}: {row['allocated']}" if known else ""
 
 
+# What to do about a race whose message says its cause, by words of that.
+RACES = {
+    "both write the same value": "The value is the same, whoever writes last: if it is meant so,"
+    " nothing is to do. An atomic says it plainly.",
+    "an atomic whose scope is its block": "Give the atomic the scope of the device: the function"
+    " without _block, or thread_scope_device.",
+    "only one of the two threads holds the lock": "Have every thread that uses this memory take"
+    " the same lock.",
+    "no fence comes": "__threadfence() after the lock is taken, and before it is given back.",
+    "a fence of the lock has the scope of its block": "__threadfence() in place of"
+    " __threadfence_block(): the lock is other blocks', too.",
+}
+
+
 def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
     if row.get("other_access") == "declaration":
@@ -187,6 +201,8 @@ def hint_for(row: dict[str, Any]) -> str | None:
         needed := re.search(r"multiple of (\d+) b", row["message"])
     ):
         return f"Declare the memory with alignas({needed[1]}), and round offsets up to that."
+    if row["kind"] == "race" and (known := [RACES[it] for it in RACES if it in row["message"]]):
+        return known[0]
     if row["kind"] == "race" and _is_in_warp(row):
         return (
             "Lanes of a warp do not run in step, and volatile does not order them: __syncwarp()"

@@ -210,3 +210,30 @@ def test_what_a_launch_itself_has_of_the_host_is_no_finding(in_scratch):
     command = [sys.executable, "-m", "kernel_playground", "check", "--errors", path]
     done = forks.run(command)
     assert "no findings in 4 launches" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("*y = 1;", "if it is meant so, nothing is to do"),
+        ("atomicAdd_block(y, 1);", "the function without _block"),
+        ("take(blockIdx.x); __threadfence(); *y += 1; __threadfence(); give();", "the same lock"),
+        ("take(0); *y += 1; __threadfence(); give();", "__threadfence() after the lock is taken"),
+        ("take(0); __threadfence_block(); *y += 1; __threadfence(); give();", "other blocks'"),
+    ],
+)
+def test_a_race_of_a_known_cause_is_told_what_mends_that(in_scratch, body, hint):
+    path = write(
+        "known.cu",
+        f"""
+        __device__ int lock;
+        __device__ void take(int skips) {{ if (!skips) while (atomicCAS(&lock, 0, 1)) {{}} }}
+        __device__ void give() {{ atomicExch(&lock, 0); }}
+        __global__ void known(int* y) {{ {body} }}
+        """,
+    )
+    kernel = jitload.load(path, target="cpu")
+    y = torch.zeros(1, dtype=torch.int32)
+    report = str(lab.check(lambda y: kernel.known[2, 1](y), y, traffic=False))
+    assert hint in report
+    assert "no atomic orders" not in report
