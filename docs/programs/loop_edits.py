@@ -64,7 +64,7 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {
 PRODUCT = "kernel.infer({0}, {0}, None, None, 1.0, 0, False, 7)"
 ATTENTION = "kernel.infer(*[{0}.view(1, 16, 64, 64)] * 3, 1 << 30, 1 << 30, 0.125, 4)"
 NORM = "forward_vector<float, true>"
-FEW_ROWS = "matmul_few_rows<FewRowsUntransposed<BFloat16, 1, 64, 4, false>"
+FEW_ROWS = "matmul_few_rows<FewRowsUntransposed<BFloat16, 64, 4, false>"
 OF_PRODUCTS = (1.5, 2.5, None)
 CASES = {
     "three_lines": Case("kernel.scale[256, 256](x, y, x.numel())", "", (0.15, 0.4, 0.5)),

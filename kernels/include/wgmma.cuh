@@ -75,6 +75,7 @@ __device__ void wgmma_wait() {
 #define ACCUM_48(i) ACCUM_32(i), ACCUM_16(i + 32)
 #define ACCUM_56(i) ACCUM_48(i), ACCUM_8(i + 48)
 #define ACCUM_64(i) ACCUM_32(i), ACCUM_32(i + 32)
+#define ACCUM_72(i) ACCUM_64(i), ACCUM_8(i + 64)
 #define ACCUM_80(i) ACCUM_64(i), ACCUM_16(i + 64)
 #define ACCUM_96(i) ACCUM_64(i), ACCUM_32(i + 64)
 #define ACCUM_112(i) ACCUM_96(i), ACCUM_16(i + 96)
@@ -91,6 +92,7 @@ __device__ void wgmma_wait() {
     NAMES_32                                                                                \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52," \
     "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES_72 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define NAMES_80 \
     NAMES_64     \
     ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
@@ -176,6 +178,14 @@ __device__ void wgmma(float (&accum)[64], uint64_t a, uint64_t b, bool adds) {
         WGMMA("128", "f16", NAMES_64, ACCUM_64(0), "64", "65", "66", "67", "68");
     } else {
         WGMMA("128", "bf16", NAMES_64, ACCUM_64(0), "64", "65", "66", "67", "68");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&accum)[72], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("144", "f16", NAMES_72, ACCUM_72(0), "72", "73", "74", "75", "76");
+    } else {
+        WGMMA("144", "bf16", NAMES_72, ACCUM_72(0), "72", "73", "74", "75", "76");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>

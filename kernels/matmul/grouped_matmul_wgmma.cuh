@@ -278,12 +278,12 @@ bool launch_grouped_plan(const Product<T>& p, const Groups& groups, cudaStream_t
 // False if this GPU or the layout of x, w and y does not allow it.
 template <Grouped grouped, bool fused, class T>
 bool launch_grouped_tiles(const Product<T>& p, const Groups& groups, cudaStream_t stream) {
-    const auto cost = [&](int columns) {
+    const auto clocks = [&](int columns) {
         const int64_t wide = p.units * rows_per_unit(p);
         const int64_t tiles = rows_of_tiles<grouped>(p) * ceil_div<int64_t>(wide, columns);
-        return cost_of_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+        return clocks_of_tile_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
     };
-    if (cost(128) < cost(256))
+    if (clocks(128) < clocks(256))
         return launch_grouped_plan<grouped, GroupedPlan<T, 128, fused>>(p, groups, stream);
     return launch_grouped_plan<grouped, GroupedPlan<T, 256, fused>>(p, groups, stream);
 }

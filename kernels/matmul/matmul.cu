@@ -23,7 +23,6 @@
 #include "matmul_mma.cuh"
 #include "matmul_mma_double.cuh"
 #include "matmul_registers.cuh"
-#include "matmul_split_k.cuh"
 #include "matmul_tf32.cuh"
 
 // Length of a run. A sum of thousands of floats loses digits; adding up runs of this length loses
@@ -141,7 +140,7 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
         if (version == MatmulVersion::kStores) {
             if (!reads_in_vectors(p.w) && launch_few_rows_unaligned<T>(p, p.batch, stream))
                 return true;
-            if (p.rows <= 8 && few_rows_config(p).units == 64 &&
+            if (p.rows <= 8 && p.x.col == 1 && units_of_few_rows(p) == 64 &&
                 launch_few_rows_mma<T, T, false>(p, p.batch, stream))
                 return true;
             if (launch_few_rows(p, stream)) return true;
@@ -160,7 +159,8 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
 template <class T>
 int64_t matmul_workspace(const Product<T>& p, int64_t version) {
     if constexpr (sizeof(T) == 2) {
-        if (version == MatmulVersion::kStores) return split_k_floats(p);
+        if (version == MatmulVersion::kStores && may_split_k(p) && !is_for_few_rows(p))
+            return split_k_plan(p).floats();
     } else if constexpr (std::is_same_v<T, float>) {
         if (p.tf32 && version == MatmulVersion::kStores) return tf32_split_k_floats(p);
     }

@@ -36,7 +36,7 @@
 #pragma once
 
 #include "dependent_launch.cuh"
-#include "matmul_cost.h"
+#include "matmul_few_rows_plan.h"
 #include "matmul_pipeline.cuh"
 
 template <class Consumer>
@@ -376,30 +376,37 @@ bool can_few_rows() {
            FewRowsShared<Consumer>::bytes() <= shared_bytes();
 }
 
+template <class Consumer>
+int64_t tiles_high(int64_t rows, const FewRowsCut& cut) {
+    return cut.high > 0 ? cut.high : ceil_div<int64_t>(rows, Consumer::kRows);
+}
+
 // The rows of x of a tile. Tiles below one another share the rows evenly, because TMA spends time
 // on rows of a box that do not exist.
 template <class Consumer>
-int rows_of_tile(int64_t rows) {
-    return int(ceil_div<int64_t>(rows, ceil_div<int64_t>(rows, Consumer::kRows)));
+int rows_of_tile(int64_t rows, const FewRowsCut& cut = {}) {
+    return int(ceil_div<int64_t>(rows, tiles_high<Consumer>(rows, cut)));
 }
 
 // wide: rows of w. False if there are more tiles than 32 bits count.
 template <class Consumer, class P>
-bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
-                     cudaStream_t stream) {
+bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide, cudaStream_t stream,
+                     const FewRowsCut& cut = {}) {
     const auto kernel = matmul_few_rows<Consumer, P>;
     constexpr int bytes = FewRowsShared<Consumer>::bytes();
-    const int64_t high = ceil_div<int64_t>(p.rows, Consumer::kRows);
+    const int64_t high = tiles_high<Consumer>(p.rows, cut);
     const int64_t tiles = ceil_div<int64_t>(wide, Consumer::kUnits) * high, count = batch * tiles;
     if (count > 0x3fffffff) return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     const int64_t steps = ceil_div<int64_t>(p.depth, Consumer::kDepth);
     const int64_t most = multiprocessors() * Consumer::kBlocksPerSm;
-    int splits = few_rows_splits(count, steps, most, Consumer::kMaxSplits);
+    int splits =
+        cut.splits > 0 ? cut.splits : few_rows_splits(count, steps, most, Consumer::kMaxSplits);
     if (splits < Consumer::kSlicedK) splits = Consumer::kSlicedK;  // st.async needs a cluster
     if (most < splits) return false;
     const int64_t clusters = smaller(count, most / splits);
-    const FewRowsTiles of_y = {int(tiles), int(count), int(high), rows_of_tile<Consumer>(p.rows)};
+    const FewRowsTiles of_y = {
+        int(tiles), int(count), int(high), rows_of_tile<Consumer>(p.rows, cut)};
     launch_secondary(kernel, splits, unsigned(clusters * splits), dim3(kFewRowsThreads<Consumer>),
                      bytes, stream, maps, p, of_y, splits);
     return true;

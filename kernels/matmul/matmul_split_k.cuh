@@ -2,7 +2,7 @@
 // the last wave, too few for all multiprocessors, are split along k.
 #pragma once
 
-#include "matmul_few_rows_configs.cuh"
+#include "matmul_wgmma_launch.cuh"
 
 // ---- split-K: several blocks share a tile. Each multiplies a range of k and stores its
 // accumulators to a workspace as floats. A second kernel adds up the partial products of a tile,
@@ -52,35 +52,29 @@ struct SplitKPlan {
     int columns = 0;
     SplitK split_k;
     int64_t partials = 0;  // of all tiles; 0: no tile is split
-    double cost = 0;
+    double clocks = 0;
 
     int64_t floats() const { return partials * kTileRows * columns; }
 };
 
-// Costs, in the same steps.
-constexpr double kBytesOfStep = 2.5e6;    // bytes that memory delivers in a step
-constexpr double kSplitCost = 5;          // of the second kernel and the end of the first
-constexpr double kWorthSplitting = 0.85;  // relative to whole tiles
-constexpr int kMaxSplits = 16;            // of a tile
+constexpr int kMaxSplits = 16;  // of a tile
 constexpr int64_t kMaxWorkspaceFloats = 16 << 20;
 constexpr int64_t kLeastSteps = 10;  // of a split depth
 
 // The plan for one width and number of splits. Tiles that fill whole waves of `at_once` blocks are
 // whole, the others split.
 inline SplitKPlan split_k_plan(int64_t tiles, int columns, int64_t steps, int splits,
-                               int64_t at_once, double floor) {
-    const int64_t whole = tiles / at_once * at_once;
-    const int64_t partials = (tiles - whole) * splits;
-    const int64_t rounds = ceil_div(partials, at_once), longest = ceil_div<int64_t>(steps, splits);
-    const double work =
-        double(whole / at_once) * cost_of_tile(columns, steps) +
-        double(rounds) *
-            (splits > 1 ? cost_of_step(columns) * double(longest) : cost_of_tile(columns, steps));
-    const double cost = work < floor ? floor : work;
-    if (splits == 1) return {columns, {}, 0, kWorthSplitting * cost};
-    const double added = kSplitCost + kPartialCost * double(partials) * columns / 256;
-    const SplitK split_k = {int(whole), splits, int(tiles - whole), int(longest)};
-    return {columns, split_k, partials, cost + added};
+                               int64_t at_once, bool by_tma) {
+    const double whole = clocks_of_tile(columns, steps, by_tma);
+    if (splits == 1) return {columns, {}, 0, double(ceil_div(tiles, at_once)) * whole};
+    const int64_t waves = tiles / at_once, partials = (tiles - waves * at_once) * splits;
+    const int64_t longest = ceil_div<int64_t>(steps, splits);
+    const SplitK split_k = {
+        int(waves * at_once), splits, int(tiles - waves * at_once), int(longest)};
+    return {columns, split_k, partials,
+            double(waves) * whole +
+                double(ceil_div(partials, at_once) * longest) * clocks_of_tile_step(columns) +
+                kClocksOfSecondKernel + kClocksOfPartialColumn * double(partials) * columns};
 }
 
 // The cheapest plan. Only a plain product may have whole and split tiles at once.
@@ -88,34 +82,38 @@ template <class T>
 SplitKPlan split_k_plan(const Product<T>& p) {
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
     const int64_t at_once = multiprocessors();
-    const int64_t wide = p.units * rows_per_unit(p);
-    const double bytes =
-        double(sizeof(T)) * p.batch * (double(p.rows + wide) * p.depth + double(p.rows) * p.units);
     SplitKPlan best;
     for (int columns : kColumnsOfTiles) {
         if (!has_tiles(p, columns)) continue;
         const int max_splits = has_split_k(columns) ? kMaxSplits : 1;
         const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
         for (int splits = 1; splits <= max_splits && splits <= steps; ++splits) {
-            const SplitKPlan plan =
-                split_k_plan(tiles, columns, steps, splits, at_once, bytes / kBytesOfStep);
+            const SplitKPlan plan = split_k_plan(
+                tiles, columns, steps, splits, at_once, columns % 64 == 0 || can_store(p));
             if (!is_plain(p) && plan.split_k.whole > 0 && plan.partials > 0) continue;
             if (plan.floats() > kMaxWorkspaceFloats) continue;
-            if (best.columns == 0 || plan.cost < best.cost) best = plan;
+            if (best.columns == 0 || plan.clocks < best.clocks) best = plan;
         }
     }
     return best;
 }
 
-// Floats of the workspace; 0 where the product is not split.
+// Whether the tiles of a product may be split.
 template <class T>
-int64_t split_k_floats(const Product<T>& p) {
+bool may_split_k(const Product<T>& p) {
     using Whole = Plan<T, 256, 1, true>;
-    const bool is_deep = p.depth >= kLeastSteps * kTileDepth;
-    if (is_for_few_rows(p) || !is_deep || adds_to_y(p) || !fits_tma(p)) return 0;
-    if (p.units % kVec<T> != 0) return 0;
-    const int64_t floats = split_k_plan(p).floats();
-    return floats > 0 && has_wgmma(matmul_specialized<T, Whole>, Whole::kThreads) ? floats : 0;
+    return p.depth >= kLeastSteps * kTileDepth && !adds_to_y(p) && fits_tma(p) &&
+           p.units % kVec<T> == 0 && has_wgmma(matmul_specialized<T, Whole>, Whole::kThreads);
+}
+
+// The time with tiles for many rows.
+template <class T>
+double clocks_of_many_rows(const Product<T>& p) {
+    if (may_split_k(p)) return split_k_plan(p).clocks;
+    double best = clocks_of_tiles(p, 256);
+    for (int columns : kColumnsOfTiles)
+        if (has_tiles(p, columns)) best = smaller(best, clocks_of_tiles(p, columns));
+    return best;
 }
 
 // Launches the reduction.

@@ -2,7 +2,7 @@
 // needs them, or all of them first, and then multiplied by matmul. A model of the time decides.
 #pragma once
 
-#include "matmul_cost.h"
+#include "matmul_few_rows_plan.h"
 
 constexpr int64_t kMostFewRows = 64;  // up to which there are kernels for so few rows alone
 
@@ -21,6 +21,7 @@ constexpr double kConvertStart = 1.2;      // of the kernel that converts
 constexpr double kConvertedBytes = 4.2e6;  // in a us: a byte read for each weight and two written
 constexpr double kMatmulStart = 3.0, kMatmulStep = 0.7;  // matmul; a step of 64 of k, 256 columns
 constexpr double kMatmulSplit = 2.5;                     // of split-K, in such steps
+constexpr double kMatmulPartial = 0.125;  // to write and read a partial product of 256 columns
 
 // A tile's rows and units, the least splits of k that it is compiled for, and the time of a step of
 // 128 of k.
@@ -55,11 +56,11 @@ inline double time_of_matmul(int64_t rows, int64_t units, int64_t depth, int pro
         for (int splits = 1; splits == 1 || (splits <= 8 && tiles * splits <= processors);
              ++splits) {
             if (splits > 1 && columns == 192) break;
-            double cost =
-                cost_of_step(columns) * double(ceil_div<int64_t>(tiles * splits, processors) *
-                                               ceil_div<int64_t>(steps, splits));
+            const double step = clocks_of_tile_step(columns) / clocks_of_tile_step(256);
+            double cost = step * double(ceil_div<int64_t>(tiles * splits, processors) *
+                                        ceil_div<int64_t>(steps, splits));
             if (splits > 1)
-                cost += kMatmulSplit + kPartialCost * double(tiles * splits * columns) / 256;
+                cost += kMatmulSplit + kMatmulPartial * double(tiles * splits * columns) / 256;
             if (least == 0 || cost < least) least = cost;
         }
     }

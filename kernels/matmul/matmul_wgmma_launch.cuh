@@ -98,18 +98,18 @@ bool has_tiles(const Product<T>& p, int columns) {
 
 // The time of all waves of tiles of this width. Narrower tiles keep more multiprocessors busy.
 template <class T>
-double cost_of_tiles(const Product<T>& p, int columns) {
+double clocks_of_tiles(const Product<T>& p, int columns) {
     const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
     const bool by_tma = columns % 64 == 0 || can_store(p);
-    return cost_of_tile(columns, steps, by_tma) *
+    return clocks_of_tile(columns, steps, by_tma) *
            double(ceil_div<int64_t>(tiles, multiprocessors()));
 }
 
 // Whether tiles of 128 columns are faster than those of 256.
 template <class T>
 bool is_for_narrow_tiles(const Product<T>& p) {
-    return cost_of_tiles(p, 128) < cost_of_tiles(p, 256);
+    return clocks_of_tiles(p, 128) < clocks_of_tiles(p, 256);
 }
 
 // Launches whole tiles of this width.
@@ -126,7 +126,7 @@ template <bool fused, class T>
 bool launch_best_tiles(const Product<T>& p, int group_rows, cudaStream_t stream) {
     int best = 256;
     for (int columns : kColumnsOfTiles)
-        if (has_tiles(p, columns) && cost_of_tiles(p, columns) < cost_of_tiles(p, best))
+        if (has_tiles(p, columns) && clocks_of_tiles(p, columns) < clocks_of_tiles(p, best))
             best = columns;
     if (best == 64) return launch_tiles<64, fused>(p, group_rows, stream);
     if (best == 96) return launch_tiles<96, fused>(p, group_rows, stream);

@@ -1,15 +1,22 @@
 """Which launches are chosen for a shape, of shapes up to the limits, without a GPU."""
 
 import heapq
+import itertools
+import math
 import os
 import random
 from pathlib import Path
 
 import pytest
 import torch
+from op_cases import DEVICE, Case, assert_close_to_pytorch
 
 import jitload
+import reference
 from jitloader.handle import Kernel
+from kernels.matmul import VERSIONS
+
+OP = reference.OPS["matmul"]
 
 H200 = 132  # multiprocessors
 TILES = {64: (128, 128), 128: (128, 64), 256: (64, 64)}  # keys of a tile and rows of a step
@@ -170,6 +177,75 @@ def test_few_rows_of_float8_fill_their_waves(plans: Kernel):
     assert not plans.few_float8_rows(62, 9216, 0, H200)  # 144 tiles for 132 multiprocessors
     assert plans.few_float8_rows(62, 9216, 1, H200)
     assert plans.few_float8_rows(32, 9216, 0, H200)
+
+
+# The kernels for 65 to 1024 rows: their rows by units and splits.
+FEW_ROWS_KERNELS = {
+    (64, 1): {64, 96, 128, 160},
+    (64, 2): {64, 96, 128, 160},
+    (128, 1): {96, 112, 128, 144, 160, 192, 224, 256},
+    (128, 2): {96, 112, 128, 144, 160},
+}
+
+
+def test_few_rows_have_a_plan_that_covers_them(plans: Kernel):
+    """Each row of x is in a tile of a kernel that exists, and each kernel is used by a product."""
+    plan, draw, used = torch.zeros(4, dtype=torch.int64), random.Random(4), set()
+    for _ in range(4000):
+        batch, rows = draw.choice((1, 1, 7)), draw.randint(65, 1024)
+        wide, depth = (8 * round(2 ** draw.uniform(0, 13)) for _ in range(2))
+        processors = draw.choice((1, 2, 78, H200))
+        plans.few_rows_plan_of(batch, rows, wide, depth, processors, plan)
+        units, of_kernel, tiles, splits = plan.tolist()
+        if depth < 512:
+            assert units == 0
+            continue
+        assert of_kernel in FEW_ROWS_KERNELS[units, splits], (rows, wide, depth)
+        assert tiles * of_kernel >= rows > (tiles - 1) * -(-rows // tiles)
+        assert splits <= processors
+        used.add((units, splits, of_kernel))
+    assert used == {(*key, rows) for key, every in FEW_ROWS_KERNELS.items() for rows in every}
+
+
+def smallest_of_few_rows(plans: Kernel, key: tuple[int, int], of_kernel: int) -> tuple[int, ...]:
+    """Rows, units and depth of a product that uses this kernel here; skips if there is none."""
+    if DEVICE.type == "cuda":
+        blocks, most = torch.cuda.get_device_properties(DEVICE).multi_processor_count, 5e9
+    else:
+        blocks, most = max(2, os.cpu_count() or 1), 6e7  # multiply-adds
+    plan, shapes = torch.zeros(4, dtype=torch.int64), []
+    for tiles, less, depth in itertools.product(range(1, 8), (3, 15), (520, 1032, 2056, 4104)):
+        for columns in {*range(1, 10), *range(blocks // 8, blocks + 1, 1 + blocks // 32)}:
+            shapes.append((tiles * of_kernel - less, max(columns, 1) * key[0] - 24, depth))
+    for shape in sorted(shapes, key=math.prod):
+        if 64 < shape[0] <= 1024 and math.prod(shape) <= most:
+            plans.few_rows_plan_of(1, *shape, blocks, plan)
+            units, rows, _, splits = plan.tolist()
+            if (units, splits, rows) == (*key, of_kernel):
+                return shape
+    pytest.skip(f"{blocks} multiprocessors use this kernel for large products only")
+
+
+@pytest.mark.parametrize(
+    ("key", "rows"),
+    [
+        pytest.param(key, rows, marks=[pytest.mark.slow] * (rows not in (96, 160, 256)))
+        for key, every in FEW_ROWS_KERNELS.items()
+        for rows in sorted(every)
+    ],
+    ids=str,
+)
+def test_each_kernel_for_few_rows(plans: Kernel, key: tuple[int, int], rows: int):
+    rows, units, depth = smallest_of_few_rows(plans, key, rows)
+    for options in ({"act": "gelu"}, {"act": "swiglu"}, {"residual": None}):
+        case = Case(OP, VERSIONS[-1], options)
+        given = OP.inputs(rows, depth, torch.bfloat16, DEVICE, without=options, units=units)
+        given["w"] = given["w"] / depth**0.5
+        if options.get("act") == "swiglu":
+            given["residual"] = given["residual"][:, : units // 2].contiguous()
+        if "residual" in options:  # a w by column has a kernel of its own
+            given["w"] = given["w"].mT.contiguous().mT
+        assert_close_to_pytorch(case, given)
 
 
 CONVERT_FIRST, NARROW, WIDE, TALL = range(4)
