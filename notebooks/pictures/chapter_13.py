@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lab import figure as drawing
+from notebooks.training.train import Curve
 
 READ, WRITTEN = "#0072B2", "#D55E00"
 OURS, THEIRS = "#0072B2", "#E69F00"
@@ -90,16 +91,16 @@ def curves(losses: dict[str, Tensor], least: float) -> Figure:
         return drawing.finish(figure, "The same curve", "")
 
 
-def costs(seconds: dict[str, float], sizes: dict[str, float], title: str) -> Figure:
-    """Bars of seconds and bytes; the names of ours begin with "ours"."""
-    shades = [OURS if way.startswith("ours") else THEIRS for way in seconds]
+def costs(curves: dict[str, Curve], title: str) -> Figure:
+    """Bars of a step's seconds and bytes; the names of ours begin with "ours"."""
+    shades = [OURS if way.startswith("ours") else THEIRS for way in curves]
     with drawing.style():
-        figure, (panels,) = drawing.grid(1, 2, (3.4, 0.4 + 0.34 * len(seconds)), sharey=True)
+        figure, (panels,) = drawing.grid(1, 2, (3.4, 0.4 + 0.34 * len(curves)), sharey=True)
         for axes, xlabel, values in (
-            (panels[0], "ms a step", [1e3 * of for of in seconds.values()]),
-            (panels[1], "GB at most", [1e-9 * of for of in sizes.values()]),
+            (panels[0], "ms a step", [1e3 * curve.seconds for curve in curves.values()]),
+            (panels[1], "GB at most", [1e-9 * curve.bytes for curve in curves.values()]),
         ):
-            bars = axes.barh(list(seconds), values, color=shades)
+            bars = axes.barh(list(curves), values, color=shades)
             axes.bar_label(bars, [f"{value:.1f}" for value in values], padding=3, fontsize=8)
             axes.set_xlabel(xlabel)
             axes.margins(x=0.18)

@@ -5,6 +5,7 @@ with Traffic() as counted:
 counted.bytes["loss"]                     # the least that the ops of that kind have to move
 rows = profiled(step)                     # what torch.profiler found, op by op
 seconds_by_kind(rows)["loss"]
+copy_rate, product_rate = rates()         # what bytes and products take at least
 """
 
 import os
@@ -22,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import jitload
+import lab
 from lab.measure import bytes_moved
 
 # The first whose expression is in an op's name: PyTorch's as a step on a GPU calls them, ours as
@@ -78,6 +80,17 @@ class Traffic(TorchDispatchMode):
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def rates() -> tuple[float, float]:
+    """Bytes a second of a large copy, and operations a second of a large product in bfloat16.
+
+    As measured on this GPU, with PyTorch's product; without a GPU, those of an imagined one.
+    """
+    if jitload.device().type != "cuda":
+        return 4e12, 700e12
+    a, b = torch.randn(2, 8192, 8192, device="cuda").bfloat16()
+    return 1e9 * lab.copy_bandwidth(), 2 * 8192**3 / lab.time_call(lambda: a @ b).median
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ class Masters:
         masters = [w.detach().float() if w.dtype.itemsize < 4 else w for w in weights]
         pairs = zip(weights, masters, strict=True)
         self.copied = [(weight, master) for weight, master in pairs if master is not weight]
-        self.optimizer = torch.optim.AdamW(masters, learning_rate, fused=True)
+        on_gpu = masters[0].is_cuda  # a CUDA graph can then record a step
+        how = {"fused": True, "capturable": on_gpu}
+        self.optimizer = torch.optim.AdamW(masters, learning_rate, **how)
 
     @record_function("Optimizer.step of the masters")  # a profile then has it in one piece
     def step(self, part: float = 1.0) -> None:
@@ -224,7 +226,7 @@ def fit(
         seed = process.seed(step) if seeded else None
         loss = backward(model, tokens, targets, seed, process)
         optimizer.step(min(1.0, (step + 1) / WARM_UP))
-        losses.append(loss)  # read at the end: the host waits for nothing meanwhile
+        losses.append(loss)  # read at the end: the host waits for none of them
         marks.append(_mark(on_gpu))
         told(step, loss)
     most = torch.cuda.max_memory_allocated(process.device) if on_gpu else 0
@@ -246,6 +248,35 @@ def _between(marks: list) -> list[float]:
         return [after - before for before, after in pairs]
     torch.cuda.synchronize()
     return [1e-3 * before.elapsed_time(after) for before, after in pairs]
+
+
+def seconds_of(step: Callable[[], object], steps: int = 10) -> float:
+    """Of one call, the median of so many that follow each other, after three that do not count."""
+    on_gpu = jitload.device().type == "cuda"
+    marks = [_mark(on_gpu)]
+    for _ in range(3 + steps):
+        step()
+        marks.append(_mark(on_gpu))
+    return statistics.median(_between(marks))
+
+
+def recorded(step: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """A CUDA graph of a step, and where each replay writes what the step returns.
+
+    The step may not wait for the GPU. A replay reads and writes the tensors of this step, so they
+    have to live as long as the graph; numbers of the host, such as a learning rate, stay the same.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # what is done for the first time only, is not recorded
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    gc.collect()  # nothing is freed in the middle of the recording
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step()
+    return graph, result
 
 
 def gradient_error(model: nn.Module, batch: tuple[Tensor, Tensor], process: Process) -> float:

@@ -106,7 +106,6 @@ def test_page_lists_all_chapters(page):
 
 CELLS = 60  # of a chapter, about an hour
 LINES = 40  # of a cell or a listing, the most that a reader reads
-LONG = ("07", "09", "13", "18", "19")  # have longer ones still
 
 
 def numbers() -> list[str]:
@@ -131,7 +130,7 @@ def test_a_chapter_says_its_minutes_and_what_to_read_next(number):
     assert re.search(r"\d+ minutes", notebook.cells[0].source)
 
 
-@pytest.mark.parametrize("number", [number for number in numbers() if number not in LONG])
+@pytest.mark.parametrize("number", numbers())
 def test_a_chapter_shows_no_more_lines_than_a_reader_reads(number):
     for cell in chapter(number).cells:
         shown = [output.get("data", {}) for output in cell.get("outputs", [])]

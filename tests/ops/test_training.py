@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import re
+import time
 import weakref
 
 import pytest
@@ -326,6 +327,42 @@ def test_profile_finds_every_kind_of_work(ours: bool):
     assert [row.seconds for row in rows] == sorted((row.seconds for row in rows), reverse=True)
     (products,) = (row.calls for row in rows if row.op == "aten::mm")
     assert products == 3 * (5 * TINY.layers + 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPUS, reason="a CUDA graph needs a GPU")
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_recorded_step_trains_as_its_calls_do(ours: bool):
+    def trained(replayed: bool) -> float:
+        model, given = decoder(TINY, ours=ours), batch()
+        optimizer = train.Masters(model, 1e-3)
+
+        def step() -> Tensor:
+            loss = train.backward(model, *given)
+            optimizer.step()
+            return loss
+
+        if not replayed:
+            return [step() for _ in range(6)][-1].item()
+        graph, loss = train.recorded(step)  # calls it three times before
+        for _ in range(3):
+            graph.replay()
+        return loss.item()
+
+    assert trained(replayed=True) == pytest.approx(trained(replayed=False), rel=1e-4)
+
+
+def test_seconds_of_a_step_leave_out_the_first_three():
+    calls = []
+
+    def step() -> None:
+        calls.append(len(calls))
+        if DEVICE.type == "cpu":
+            time.sleep(0.05 if len(calls) <= 3 else 0.001)
+
+    seconds = train.seconds_of(step, steps=5)
+    assert len(calls) == 8
+    assert 0 < seconds < 0.05
 
 
 # ---- data
