@@ -397,12 +397,12 @@ def launch(*arguments: object, processes: int = 2, seconds: float = 300) -> dict
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out.json")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        # A machine in a container need not know its own name.
+        # A machine in a container need not know its own name, and gloo would look it up, too.
         command += ["--local-addr=127.0.0.1", f"--nproc-per-node={processes}", __file__]
         threads = str(max(1, (os.cpu_count() or 1) // processes))
         run = subprocess.Popen(
             [*command, *map(str, arguments), "--out", out],
-            env={**os.environ, "OMP_NUM_THREADS": threads},
+            env={**os.environ, "OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
