@@ -29,7 +29,7 @@ _NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # after __global__
 _QUALIFIERS = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__"}
 _QUALIFIERS |= {"__attribute__", "alignas"}
 _FUNCTION = re.compile(  # a C++ function, at the beginning of a line
-    r"^(?!.*\b(?:__global__|__device__|extern|template|static|return|else)\b)\w[\w\s:*&<>,]*?[\s*&](\w+)"
+    r"^(?!.*\b(?:__global__|extern|template|static|return|else)\b)\w[\w\s:*&<>,]*?[\s*&](\w+)"
     r"\s*\([^;{}]*\)\s*\{",
     re.MULTILINE,
 )
@@ -284,7 +284,9 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
     for code in codes.values():
         for function in _FUNCTION.finditer(blank(code)):
             sentences[function[1]] = (
-                f"write __global__ before {function[1]} if it is a kernel, and"
+                f"write __global__ in place of __device__ before {function[1]} if it is a kernel"
+                if "__device__" in function[0]
+                else f"write __global__ before {function[1]} if it is a kernel, and"
                 ' extern "C" if it is a function of the host'
             )
         for name, export in sources.exports(code, "c").items():

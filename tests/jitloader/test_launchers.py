@@ -391,6 +391,7 @@ def test_a_template_shows_itself(shared):
     ("text", "says"),
     [
         ("void go(float* y) { y[0] = 1; }", 'before go if it is a kernel, and extern "C" if'),
+        ("__device__ void go(float* y) { y[0] = 1; }", "in place of __device__ before go if it"),
         (
             "#ifdef NEVER\n__global__ void go(float* y) {}\n#endif",
             "bare.cu:2 is compiled depends on the #if",
