@@ -378,7 +378,7 @@ bool can_few_rows() {
 
 template <class Consumer>
 int64_t tiles_high(int64_t rows, const FewRowsCut& cut) {
-    return cut.high > 0 ? cut.high : ceil_div<int64_t>(rows, Consumer::kRows);
+    return cut.row_tiles > 0 ? cut.row_tiles : ceil_div<int64_t>(rows, Consumer::kRows);
 }
 
 // The rows of x of a tile. Tiles below one another share the rows evenly, because TMA spends time

@@ -180,41 +180,19 @@ bool launch_few_rows_plan(const Product<T>& p, const FewRowsCut& cut, cudaStream
     }
     return launch_few_rows<FewRows<T, rows, units, 1, by_column>>(p, stream, cut);
 }
+// Launches the kernel of the plan, of those for so many units and each number of rows.
+template <bool by_column, int units, int... rows, class T>
+bool launch_few_rows_of(const Product<T>& p, const FewRowsPlan& plan, cudaStream_t stream) {
+    return (
+        (plan.rows == rows && launch_few_rows_plan<rows, units, by_column>(p, plan.cut, stream)) ||
+        ...);
+}
 template <bool by_column, class T>
 bool launch_few_rows_plan(const Product<T>& p, const FewRowsPlan& plan, cudaStream_t stream) {
-    const auto launch = [&](auto rows, auto units) {
-        return launch_few_rows_plan<rows.value, units.value, by_column>(p, plan.cut, stream);
-    };
-    const std::integral_constant<int, 64> narrow;
-    const std::integral_constant<int, 128> wide;
-    switch (plan.units == 64 ? -plan.rows : plan.rows) {
-        case -64:
-            return launch(std::integral_constant<int, 64>(), narrow);
-        case -96:
-            return launch(std::integral_constant<int, 96>(), narrow);
-        case -128:
-            return launch(std::integral_constant<int, 128>(), narrow);
-        case -160:
-            return launch(std::integral_constant<int, 160>(), narrow);
-        case 96:
-            return launch(std::integral_constant<int, 96>(), wide);
-        case 112:
-            return launch(std::integral_constant<int, 112>(), wide);
-        case 128:
-            return launch(std::integral_constant<int, 128>(), wide);
-        case 144:
-            return launch(std::integral_constant<int, 144>(), wide);
-        case 160:
-            return launch(std::integral_constant<int, 160>(), wide);
-        case 192:
-            return launch(std::integral_constant<int, 192>(), wide);
-        case 224:
-            return launch(std::integral_constant<int, 224>(), wide);
-        case 256:
-            return launch(std::integral_constant<int, 256>(), wide);
-        default:
-            return false;
-    }
+    return plan.units == 64
+               ? launch_few_rows_of<by_column, 64, 64, 96, 128, 160>(p, plan, stream)
+               : launch_few_rows_of<by_column, 128, 96, 112, 128, 144, 160, 192, 224, 256>(
+                     p, plan, stream);
 }
 
 // ---- the choice

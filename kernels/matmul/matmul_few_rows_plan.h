@@ -6,7 +6,7 @@
 // How a product is cut: into tiles below one another, and along k. 0: into as few tiles as hold the
 // rows, and by few_rows_splits.
 struct FewRowsCut {
-    int64_t high = 0;
+    int64_t row_tiles = 0;
     int splits = 0;
 };
 
@@ -41,10 +41,10 @@ inline int few_rows_kernel(int64_t rows, int units, int splits) {
 }
 
 // A tile of few rows: its share of the steps, its epilogue, and the exchange of accumulators within
-// a cluster. `rows` are read, and a kernel of `of_kernel` rows multiplies them.
-inline double clocks_of_few_rows(int64_t rows, int of_kernel, int units, int64_t steps,
+// a cluster. `rows` are read, and a kernel of `kernel_rows` rows multiplies them.
+inline double clocks_of_few_rows(int64_t rows, int kernel_rows, int units, int64_t steps,
                                  int splits) {
-    const double step = clocks_of_step(of_kernel, units, double(rows), 0.82);
+    const double step = clocks_of_step(kernel_rows, units, double(rows), 0.82);
     const double width = double(rows) * units / 128;
     const double exchange = splits > 1 ? 1110 + 26.4 * width : 0;
     return step * double(ceil_div<int64_t>(steps, splits)) + 780 + 26.3 * width + exchange;
@@ -64,17 +64,19 @@ inline FewRowsPlan few_rows_plan(int64_t batch, int64_t rows, int64_t wide, int6
     if (rows > kMaxRowsOfFew || depth < kLeastDepthOfFew) return best;
     const int64_t steps = ceil_div<int64_t>(depth, 64), least = ceil_div<int64_t>(rows, 256);
     for (int units : {64, 128}) {
-        for (int64_t high = least; high < least + 8 && high * 32 <= rows; ++high) {
-            const int64_t of_tile = ceil_div(rows, high);
-            const int64_t tiles = batch * high * ceil_div<int64_t>(wide, units);
+        for (int64_t row_tiles = least; row_tiles < least + 8 && row_tiles * 32 <= rows;
+             ++row_tiles) {
+            const int64_t tile_rows = ceil_div(rows, row_tiles);
+            const int64_t tiles = batch * row_tiles * ceil_div<int64_t>(wide, units);
             for (int splits : {1, 2}) {
-                const int of_kernel = few_rows_kernel(of_tile, units, splits);
-                if (of_kernel == 0 || splits > blocks) continue;
+                const int kernel_rows = few_rows_kernel(tile_rows, units, splits);
+                if (kernel_rows == 0 || splits > blocks) continue;
                 if (splits > 1 && (4 * splits > steps || splits * tiles > 2 * blocks)) continue;
-                const double clocks = double(ceil_div(tiles, blocks / splits)) *
-                                      clocks_of_few_rows(of_tile, of_kernel, units, steps, splits);
+                const double clocks =
+                    double(ceil_div(tiles, blocks / splits)) *
+                    clocks_of_few_rows(tile_rows, kernel_rows, units, steps, splits);
                 if (best.units == 0 || clocks < best.clocks)
-                    best = {units, of_kernel, {high, splits}, clocks};
+                    best = {units, kernel_rows, {row_tiles, splits}, clocks};
             }
         }
     }
