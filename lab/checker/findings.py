@@ -177,8 +177,8 @@ def memory(row: dict[str, Any]) -> str:
 
 # What to do about a race whose message says its cause, by words of that.
 RACES = {
-    "both write the same value": "The value is the same, whoever writes last: if it is meant so,"
-    " nothing is to do. An atomic says it plainly.",
+    "both write the same value": "The value is the same, whoever writes last: if that is meant,"
+    " nothing needs to change. An atomic says it plainly.",
     "an atomic whose scope is its block": "Give the atomic the scope of the device: the function"
     " without _block, or thread_scope_device.",
     "only one of the two threads holds the lock": "Have every thread that uses this memory take"

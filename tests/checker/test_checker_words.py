@@ -215,7 +215,7 @@ def test_what_a_launch_itself_has_of_the_host_is_no_finding(in_scratch):
 @pytest.mark.parametrize(
     ("body", "hint"),
     [
-        ("*y = 1;", "if it is meant so, nothing is to do"),
+        ("*y = 1;", "if that is meant, nothing needs to change"),
         ("atomicAdd_block(y, 1);", "the function without _block"),
         ("take(blockIdx.x); __threadfence(); *y += 1; __threadfence(); give();", "the same lock"),
         ("take(0); *y += 1; __threadfence(); give();", "__threadfence() after the lock is taken"),

@@ -92,7 +92,8 @@ extern "C" int few_float8_rows(int64_t rows, int64_t units, int fast, int proces
 extern "C" void few_rows_plan_of(int64_t batch, int64_t rows, int64_t wide, int64_t depth,
                                  int64_t processors, int64_t* plan) {
     const FewRowsPlan best = few_rows_plan(batch, rows, wide, depth, processors);
-    plan[0] = best.units, plan[1] = best.rows, plan[2] = best.cut.row_tiles, plan[3] = best.cut.splits;
+    plan[0] = best.units, plan[1] = best.rows, plan[2] = best.cut.row_tiles,
+    plan[3] = best.cut.splits;
 }
 
 // How a product with weights of int8 is computed (matmul_w8a16_plan.h), on so many multiprocessors.
