@@ -88,7 +88,8 @@ class CFunction:
             raise TypeError(f"{name} returns {self.returns}; wanted void, {ERROR} or a number")
         self.function = self._symbol(name)
         if target == "cpu":
-            self.function = guards.entry(library, self.function)
+            count = len(self._before) + len(self.parameters)
+            self.function = guards.entry(library, self.function, count)
         self.function.restype = ctypes.c_int if self.returns == ERROR else NUMBERS.get(self.returns)
         types = [ctypes.c_void_p if p.pointer else NUMBERS.get(p.type) for p in self.parameters]
         self.function.argtypes = [*self._before, *(kind or ctypes.c_void_p for kind in types)]

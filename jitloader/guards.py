@@ -35,17 +35,22 @@ def start(runtime: ctypes.CDLL, line_of: Callable[[Path, int], str]) -> None:
     _runtime, _line_of = runtime, line_of
     runtime.simulator_take_fault.restype = ctypes.c_char_p
     runtime.simulator_entry.restype = ctypes.c_void_p
-    runtime.simulator_entry.argtypes = [ctypes.c_void_p]
+    runtime.simulator_entry.argtypes = [ctypes.c_void_p, ctypes.c_uint]
     if runtime.simulator_guard_tensors():
         bounds = (ctypes.c_uint64 * 2)()
         runtime.simulator_guarded_range(bounds)
         _begin, _end = bounds
 
 
-def entry(library: ctypes.CDLL, function: Any) -> Any:
-    """A wrapper of a library's function: the process survives the function's errors."""
+def entry(library: ctypes.CDLL, function: Any, arguments: int) -> Any:
+    """A wrapper of a library's function: the process survives the function's errors.
+
+    arguments: how many the function takes, each of at most 16 bytes.
+    """
+    if not _runtime:
+        return function
     address = ctypes.cast(function, ctypes.c_void_p).value
-    return library._FuncPtr(_runtime.simulator_entry(address)) if _runtime else function
+    return library._FuncPtr(_runtime.simulator_entry(address, 2 * arguments))
 
 
 def explained(message: str, tensors: Named = ()) -> str:

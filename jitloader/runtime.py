@@ -224,13 +224,13 @@ def check(tensors: Callable[[], guards.Named] = tuple) -> None:
         raise RuntimeError(guards.explained(message.decode(errors="replace"), tensors()))
 
 
-def surviving(library: ctypes.CDLL, function: Any) -> Callable[..., str]:
+def surviving(library: ctypes.CDLL, function: Any, arguments: int) -> Callable[..., str]:
     """A wrapper of a host function on the simulator: the process survives the function's errors.
 
     It returns the error that would have ended the process, with the line, or "".
     """
     start()
-    entered = guards.entry(library, function)
+    entered = guards.entry(library, function, arguments)
 
     def call(*args: object) -> str:
         entered(*args)

@@ -86,6 +86,7 @@ def compile_flags(
         "-fno-trapping-math",
         "-fno-finite-loops",  # an empty endless loop has to hang, so that a reader sees it
         "-fstack-clash-protection",  # so a frame of any size meets the end of its stack
+        *(["-fstack-protector-strong"] if kernels else []),  # executor/process_ends.h tells of it
         "-Wno-unknown-pragmas",
         "-Wformat",
         *(_GPPS_THREAD_LOCAL if kernels and not clang and not has_thread_local else []),
@@ -98,6 +99,7 @@ def compile_flags(
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
+    "-Wl,--wrap=__stack_chk_fail",
 ]
 # In a library, a function that would end the process ends only the call (executor/process_ends.h).
 LIBRARY_LINK_FLAGS = [

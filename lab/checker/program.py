@@ -53,7 +53,7 @@ def check_program(
     program = ctypes.CDLL(str(opened.build.library))
     argv = [os.fsencode(word) for word in (f"./{recipe.sources[0].stem}", *arguments)]
 
-    called = jitload.surviving(program, program.main)
+    called = jitload.surviving(program, program.main, 3)
 
     def main() -> str:
         return called(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None))

@@ -4,6 +4,7 @@
 #include <unwind.h>
 #include "asynchronous.h"
 #include "guarded_memory.h"
+#include "host_stacks.h"
 #include "libraries.h"
 #ifdef __linux__
 #include <ucontext.h>
@@ -134,7 +135,7 @@ struct Fault {
     void* address;           // all ones where the processor does not tell
     uintptr_t at, stack_at;  // the instruction, and the end of the stack then
     const char* access;
-    bool is_wild_call, is_too_large;
+    bool is_wild_call, is_too_large, is_above_stack;
     uintptr_t stack[512];  // what was on it
     unsigned on_stack;
     uintptr_t recursion;  // a call that has been made again and again, and is open; 0 if none
@@ -236,7 +237,13 @@ Error what_failed(const std::string& overflow) {
                 text("a call of a function at %s0x%zx, where there is none: a wrong pointer, or a "
                      "local array was written past its end",
                      fault.address ? "address " : "the null pointer, ", uintptr_t(fault.address))};
-    return {cudaErrorIllegalAddress, "illegal memory access" + where_is(uintptr_t(fault.address))};
+    const auto address = uintptr_t(fault.address);
+    if (fault.is_above_stack)
+        return {cudaErrorIllegalAddress,
+                text("illegal memory access at address 0x%zx, past the end of the stack: an index "
+                     "past the end of a local array",
+                     address)};
+    return {cudaErrorIllegalAddress, "illegal memory access" + where_is(address)};
 }
 
 // Tells Python of it.
@@ -262,16 +269,20 @@ void after_fault() {
 
 // The host's function that Python has called on this thread, if it may be left in its middle.
 struct HostCall {
-    uintptr_t stack = 0;  // where it began
+    uintptr_t stack = 0;  // of the caller: what leaves the call runs there
     void (*after_fault)();
     uintptr_t function;
+    HostStack on;  // the function's own
+
+    char* landing() const { return reinterpret_cast<char*>(stack & ~15ul); }
+    uintptr_t top() const { return on.top ? on.top : stack + near; }
 };
 thread_local HostCall host_call;
 
 // The bytes from a local variable of that function to where the part of the stack begins that is
 // not its own; of other memory, all that there are.
 size_t left_on_stack(const void* at) {
-    const uintptr_t end = host_call.stack + near;
+    const uintptr_t end = host_call.top();
     const bool is_local = host_call.stack && at > __builtin_frame_address(0);
     return is_local && uintptr_t(at) < end ? end - uintptr_t(at) : SIZE_MAX;
 }
@@ -287,10 +298,20 @@ void note_fault(int signal, const siginfo_t* info, void* context) {
         signal == SIGSEGV &&
         (at == reinterpret_cast<uintptr_t>(fault.address) || (is_untold && returns(at)));
     fault.is_too_large = signal == SIGFPE && divides_least_number(context);
+    fault.is_above_stack =
+        !(worker && worker->running) && host_call.on.is_above(uintptr_t(fault.address));
     fault.at = fault.is_wild_call ? return_address(context) - 1 : at;
     fault.stack_at = stack_pointer(context);
     fault.on_stack = 0;
     fault.recursion = 0;
+}
+
+// Of a fault in a function of the host.
+bool overflows_host_stack() {
+    const auto address = uintptr_t(fault.address);
+    if (fault.signal != SIGSEGV) return false;
+    return host_call.on.top ? host_call.on.is_below(address)
+                            : address - fault.stack_at + near < 2 * near;
 }
 
 // Whether the stack has come as far as the page that is closed: else something else got there,
@@ -319,12 +340,11 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     }
     if (host_call.stack) {
         note_fault(signal, info, context);
-        const bool is_overflow = uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
-        if (is_overflow)
+        if (overflows_host_stack())
             note_recursion(host_call.function);
         else
-            note_stack([](const uintptr_t* at) { return uintptr_t(at) < host_call.stack; });
-        go_on_at(context, host_call.after_fault, reinterpret_cast<char*>(host_call.stack & ~15ul));
+            note_stack([](const uintptr_t* at) { return uintptr_t(at) < host_call.top(); });
+        go_on_at(context, host_call.after_fault, host_call.landing());
         return;
     }
     const auto& earlier = earlier_action[signal];

@@ -2,12 +2,14 @@
 //
 // Python calls it through an entry that notes where the call is to return. After a fault, exit(),
 // abort() or an exception that nobody catches the call returns there at once; destructors between
-// are not run. Where PyTorch calls a binding its own frames must not be left like that: there
-// exit() and abort() throw an exception.
+// are not run. The function runs on a stack of its own (host_stacks.h), so a write past the end of
+// a local array leaves Python's frames alone. Where PyTorch calls a binding its own frames must not
+// be left like that: there exit() and abort() throw an exception.
 #pragma once
 #include <stdlib.h>
 #include <exception>
 #include <stdexcept>
+#include "host_stacks.h"
 #include "interrupts.h"
 
 namespace simulator {
@@ -19,27 +21,74 @@ constexpr bool has_host_calls = true;
 // What a call has to find again when it returns; the code below knows where each lies.
 struct Landing {
     uintptr_t rbx, rbp, r12, r13, r14, r15, stack, returns_to;
-    uintptr_t function;
+    uintptr_t function, enters_at;
     uintptr_t arguments[6];  // those that are in registers, for what they may point to
     HostCall outer;
 };
 thread_local std::vector<Landing> landings;
+thread_local HostStacks host_stacks;
+
+// The code that Python calls in a function's place, and what it is to call.
+struct [[gnu::packed]] Entry {
+    uint16_t mov_r11 = 0xBB49;
+    const Entry* self = this;
+    uint16_t mov_r10 = 0xBA49;
+    void (*enter)();
+    uint32_t jmp_r10 = 0x90E2FF41;
+    uint32_t words;  // of arguments, at most, that the caller puts on the stack
+    const void* function;
+    char unused[12];
+};
+static_assert(sizeof(Entry) == 48);
+
+// Where a function is entered: below the words that its caller has put on the stack.
+uintptr_t entered_at(uintptr_t stack, uintptr_t top, size_t words) {
+    if (!top) return stack;
+    const uintptr_t at = top - (words + 1) / 2 * 2 * sizeof(uintptr_t);
+    memcpy(reinterpret_cast<void*>(at), reinterpret_cast<const uintptr_t*>(stack) + 1,
+           words * sizeof(uintptr_t));
+    return at - sizeof(uintptr_t);
+}
 
 void land_after_fault();
 
+// That a function of the host failed, with no line of it.
+void tell_function(uintptr_t function) {
+    const LibraryCode code = code_around(reinterpret_cast<const void*>(function));
+    told_fault.take();
+    told_fault.tell("", 0, code.library.path, function - code.library.base);
+}
+
 extern "C" {
-Landing* simulator_land(uintptr_t function, uintptr_t stack, const uintptr_t* arguments) {
+Landing* simulator_land(const Entry* entry, uintptr_t stack, const uintptr_t* arguments) {
     provide_signal_stack();
-    landings.push_back({.stack = stack, .function = function, .outer = host_call});
+    const auto function = reinterpret_cast<uintptr_t>(entry->function);
+    const HostStack on = host_stacks.at(landings.size());
+    landings.push_back({.stack = stack,
+                        .function = function,
+                        .enters_at = entered_at(stack, on.top, entry->words),
+                        .outer = host_call});
     std::copy_n(arguments, 6, landings.back().arguments);
-    host_call = {stack - near, land_after_fault, function};
+    constexpr uintptr_t red_zone = 128;
+    host_call = {on.top ? stack - red_zone : stack - near, land_after_fault, function, on};
     interrupts->enter_host(function);
     return &landings.back();
 }
-uintptr_t simulator_landed() {
-    host_call = landings.back().outer;
+
+// `kept`: the registers that a function has to leave as they were, or null where it has not
+// returned.
+const Landing* simulator_landed(const uintptr_t* kept) {
+    static thread_local Landing last;
+    last = landings.back();
+    host_call = last.outer;
     interrupts->leave_host(host_call.function);
-    for (const uintptr_t argument : landings.back().arguments) {
+    if (kept && memcmp(kept, &last, 6 * sizeof *kept)) {
+        tell_function(last.function);
+        record({cudaErrorIllegalAddress,
+                "the host's code: a local array was written past its end: the function came back "
+                "with other registers than it was called with"});
+    }
+    for (const uintptr_t argument : last.arguments) {
         GuardedMemory::Island of;
         const uintptr_t at = guarded.damage(argument, of);
         if (!at) continue;
@@ -47,16 +96,15 @@ uintptr_t simulator_landed() {
         record({cudaErrorIllegalAddress,
                 "the host's code: illegal memory access: it writes" + where_is(at)});
     }
-    const uintptr_t returns_to = landings.back().returns_to;
     landings.pop_back();
-    return returns_to;
+    return &last;
 }
 void simulator_enter();
 [[noreturn]] void simulator_return(const Landing*);
 }
 
-// simulator_enter: as the function whose address is in r11, with its arguments. It puts the address
-// of its own end in the place of the one to which the call returns.
+// simulator_enter: as the function of the Entry whose address is in r11, with its arguments. It
+// puts the address of its own end in the place of the one to which the call returns.
 __asm__(R"(
     .text
     .type simulator_enter, @function
@@ -93,8 +141,10 @@ simulator_enter:
     mov %r15, 40(%rax)
     mov 8(%rbp), %rdx
     mov %rdx, 56(%rax)
+    mov 64(%rax), %r11
+    mov 72(%rax), %r10
     lea 1f(%rip), %rdx
-    mov %rdx, 8(%rbp)
+    mov %rdx, 0(%r10)
     mov 0(%rsp), %rdi
     mov 8(%rsp), %rsi
     mov 16(%rsp), %rdx
@@ -102,7 +152,6 @@ simulator_enter:
     mov 32(%rsp), %r8
     mov 40(%rsp), %r9
     mov 48(%rsp), %rax
-    mov 56(%rsp), %r11
     movups 64(%rsp), %xmm0
     movups 80(%rsp), %xmm1
     movups 96(%rsp), %xmm2
@@ -112,19 +161,29 @@ simulator_enter:
     movups 160(%rsp), %xmm6
     movups 176(%rsp), %xmm7
     leave
+    mov %r10, %rsp
     jmp *%r11
 1:
-    sub $32, %rsp
-    mov %rax, 0(%rsp)
-    movups %xmm0, 16(%rsp)
+    sub $80, %rsp
+    mov %rbx, 0(%rsp)
+    mov %rbp, 8(%rsp)
+    mov %r12, 16(%rsp)
+    mov %r13, 24(%rsp)
+    mov %r14, 32(%rsp)
+    mov %r15, 40(%rsp)
+    mov %rax, 48(%rsp)
+    movups %xmm0, 64(%rsp)
+    mov %rsp, %rdi
     call simulator_landed
-    mov %rax, %r11
-    mov 0(%rsp), %rax
-    movups 16(%rsp), %xmm0
-    add $32, %rsp
-    jmp *%r11
+    mov %rax, %rdi
+    mov 48(%rsp), %rax
+    movups 64(%rsp), %xmm0
+    jmp 2f
     .type simulator_return, @function
 simulator_return:
+    xor %eax, %eax
+    pxor %xmm0, %xmm0
+2:
     mov 0(%rdi), %rbx
     mov 8(%rdi), %rbp
     mov 16(%rdi), %r12
@@ -134,26 +193,21 @@ simulator_return:
     mov 48(%rdi), %rsp
     mov 56(%rdi), %r11
     add $8, %rsp
-    xor %eax, %eax
-    pxor %xmm0, %xmm0
     jmp *%r11
 )");
 
 // why: the error that its caller gets; "" for none.
 [[noreturn]] void leave_call(const std::string& why) {
-    static thread_local Landing last;
-    last = landings.back();
-    simulator_landed();
+    const Landing* const last = simulator_landed(nullptr);
     if (!why.empty()) record({cudaErrorUnknown, "the host's code: " + why});
-    simulator_return(&last);
+    simulator_return(last);
 }
 
 // On the stack that the function has left.
 void land_after_fault() {
     const LibraryCode around = code_around(reinterpret_cast<const void*>(fault.at));
     const bool is_foreign = !around.end || strstr(around.library.path.c_str(), "/libc.so");
-    const bool is_overflow =
-        fault.signal == SIGSEGV && uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
+    const bool is_overflow = overflows_host_stack();
     const LibraryCode of_host =
         is_foreign ? code_around(reinterpret_cast<const void*>(landings.back().function)) : around;
     const std::string overflow = is_overflow ? what_overflowed("the host's stack") : "";
@@ -198,7 +252,7 @@ void step_out_of_host(void* context) {
     } else if (left_code.holds(registers[REG_RIP])) {
         steps_left = 0;
         fault.at = registers[REG_RIP];
-        go_on_at(context, land_after_interrupt, reinterpret_cast<char*>(host_call.stack & ~15ul));
+        go_on_at(context, land_after_interrupt, host_call.landing());
     } else if (steps_left && !is_before_blocking(registers)) {
         steps_left--;
         registers[REG_EFL] |= trap;
@@ -233,16 +287,7 @@ void prepare_to_leave_host(uintptr_t function) {
 }
 
 // The entry of a function; itself where there can be none.
-const void* entry_of(const void* function) {
-    struct [[gnu::packed]] Entry {
-        uint16_t mov_r11 = 0xBB49;
-        const void* function;
-        uint16_t mov_r10 = 0xBA49;
-        void (*enter)() = simulator_enter;
-        uint32_t jmp_r10 = 0x90E2FF41;
-        char unused[8];
-    };
-    static_assert(sizeof(Entry) == 32);
+const void* entry_of(const void* function, unsigned words) {
     static std::mutex mutex;
     static Entry* free = nullptr;
     static size_t left = 0;
@@ -256,13 +301,13 @@ const void* entry_of(const void* function) {
         left = page / sizeof(Entry);
     }
     left--;
-    return new (free++) Entry{.function = function};
+    return new (free++) Entry{.enter = simulator_enter, .words = words, .function = function};
 }
 
 bool may_leave() { return host_call.stack; }
 bool is_fork_of_call() { return !landings.empty() && !host_call.stack; }
 #else
-const void* entry_of(const void* function) { return function; }
+const void* entry_of(const void* function, unsigned) { return function; }
 bool may_leave() { return false; }
 bool is_fork_of_call() { return false; }
 bool begin_to_leave_host(void*) { return false; }

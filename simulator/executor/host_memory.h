@@ -161,8 +161,8 @@ Memory guarded_range() {
 
 }  // namespace simulator
 
-// The entry by which Python calls a library's function.
-extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function) {
+// The entry by which Python calls a library's function, which has so many words of arguments.
+extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function, unsigned words) {
     simulator::guard_heap_of(function);
-    return simulator::entry_of(function);
+    return simulator::entry_of(function, words);
 }

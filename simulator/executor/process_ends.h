@@ -74,6 +74,23 @@ SIMULATOR_ENDS(_exit)
 SIMULATOR_ENDS(_Exit)
 SIMULATOR_ENDS(quick_exit)
 #undef SIMULATOR_ENDS
+// The compiler has it called where a function that has an array is to return, and finds that
+// something was written past that.
+extern "C" SIMULATOR_EXPORT void __wrap___stack_chk_fail() {
+    using namespace simulator;
+    const char* const what = "a local array was written past its end";
+    const void* const caller = __builtin_return_address(0);
+    if (worker && worker->running) {
+        tell_end(caller);
+        worker->fail(cudaErrorIllegalAddress, describe_thread(*worker) + ": " + what);
+    }
+    if (may_leave()) {
+        tell_end(caller);
+        leave_call(what);
+    }
+    fprintf(stderr, "the code for the CPU: %s\n", what);
+    abort();
+}
 extern "C" SIMULATOR_EXPORT void __wrap_abort() {
     simulator::instead_of_end("abort()", __builtin_return_address(0));
     abort();

@@ -88,6 +88,18 @@ CALLS = {
     "kernel.host_recursion()": "the host's code: stack overflow: recursion: .*\n.*"
     rf"\.cu:{line_of('host_deeper(n) +')}",
     "kernel.host_large(3)": "the host's code: stack overflow: the local variables take more than",
+    "kernel.past_local[1, 32](x, 8)": r"thread \(0, 0, 0\): a local array was written past its end",
+    **{
+        f"kernel.host_local({n})": r"the host's code: a local array was written past its end\n"
+        rf"at .*\.cu:{line_of('int host_local') + 4}"
+        for n in (11, 20)
+    },
+    **{
+        f"kernel.host_local({n})": "the host's code: illegal memory access at .* past the end of"
+        rf" the stack: .*\n.*\.cu:{line_of('i < n; i++) a[i] = i;')}"
+        for n in (1000, 10**9)
+    },
+    "kernel.host_far(10**6)": "past the end of the stack: an index past the end of a local array",
     "kernel.host_heap(128, 4000)": f"the host's code: .* 0 bytes past the end of {of_128}\n"
     rf".*\.cu:{line_of('i < n; i++) h[i] = i;', 0)}",
     "kernel.host_heap(100, 26)": "the host's code: illegal memory access: it writes.* 0 bytes past",

@@ -102,6 +102,16 @@ extern "C" void host_large(int n) {
     for (long i = 0; i < (1l << 31); i += 1024) a[i] = n;
     if (a[n]) puts("");
 }
+extern "C" int host_local(long n) {
+    volatile int a[10];
+    for (long i = 0; i < n; i++) a[i] = i;
+    return a[1];
+}
+extern "C" int host_far(long i) {
+    volatile int a[10] = {};
+    a[i] = 1;
+    return a[1];
+}
 extern "C" void host_heap(int bytes, int n) {
     volatile float* h = static_cast<float*>(malloc(bytes));
     for (int i = 0; i < n; i++) h[i] = i;
