@@ -12,6 +12,9 @@
     __global__ __launch_bounds__(128) void k(int n) {
     __global__ __launch_bounds__(128) void k(int n) { SIMULATOR_LAUNCH_BOUNDS(128)
 
+    cudaMemcpy(y, x, n, cudaMemcpyDefault);
+    ::simulator::api::Dropped{"cudaMemcpy"}, cudaMemcpy(y, x, n, cudaMemcpyDefault);
+
     #ifdef __CUDACC__
     #ifdef SIMULATOR_CUDACC
 
@@ -23,13 +26,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from simulator import host_only, needs, ptx, torch_rewrite, unset
 from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import (
+    Directive,
     directives_of,
     dropped_lines,
     without_pragmas_in_macros,
@@ -86,6 +90,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     edits += of_unset
     edits += [*_called_through_pointers(code), *_called_by_each_other(device, load)]
     edits += _own_aliases(code)
+    if not of_library:
+        edits += _dropped_errors(device.plain, code, directives_of(text, code))
     addresses = list(needs.kernel_addresses(code)) if load.by_address else []
     edits += addresses
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
@@ -359,6 +365,33 @@ def _called_by_each_other(device: DeviceCode, load: Load) -> Iterator[_Edit]:
         name = re.compile(r"[^;{}()]*?\b(?!__)(\w+)\s*\(").match(device.plain, word.end())
         if name and name[1] in mutual:
             yield *word.span(), "inline"
+
+
+_CALL = r"(?P<name>cuda(?!GetLastError|PeekAtLastError|GetError)[A-Z]\w*)\s*\("
+_STATEMENT = re.compile(rf"(?:(?<=[;{{}}])|(?<=\belse)|(?<=\bdo))\s*{_CALL}")
+_CONDITION = re.compile(r"\b(?:if|for|while)\s*(?:constexpr\s*)?(?=\()")
+
+
+def _dropped_errors(plain: str, code: str, directives: Iterable[Directive]) -> Iterator[_Edit]:
+    """Marks calls of CUDA's runtime that are statements, so whose errors nobody looks at."""
+    if not re.search(rf"[;{{}})\w]\s*{_CALL}", plain):
+        return
+    own = set(re.findall(r"\b(?:struct|class)\s+(cuda\w+)", plain))  # a constructor is no call
+    functions = Functions(code, list(directives))
+    begins = list(_STATEMENT.finditer(plain))
+    for match in _CONDITION.finditer(plain):
+        end = closing(plain, match.end())
+        if end and (call := re.compile(rf"\s*{_CALL}").match(plain, end)):
+            begins.append(call)
+    for match in begins:
+        before = re.split(r"[{}]", plain[max(0, match.start() - 2000) : match.start() + 1])[-1]
+        if before.count("(") > before.count(")") or not functions.hold(match.start("name")):
+            continue  # the condition of a `for`; a class
+        end = closing(plain, match.end() - 1)
+        if match["name"] in own or not end or not re.compile(r"\s*;").match(plain, end):
+            continue
+        start = match.start("name")
+        yield start, start, f'::simulator::api::Dropped{{"{match["name"]}"}}, '
 
 
 def _own_aliases(code: str) -> Iterator[_Edit]:

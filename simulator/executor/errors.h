@@ -14,7 +14,8 @@ thread_local Error pending;  // what cudaGetLastError is going to return
 thread_local Error
     detailed;  // the last one that came with a message of its own, for cudaGetErrorString
 
-// That of a launch which no call has returned yet: a launch itself returns nothing.
+// The first that the program has not been told of: of a launch, which returns nothing, or of a call
+// whose error it has dropped.
 thread_local Error untold;
 
 struct ErrorText {
@@ -89,9 +90,21 @@ cudaError_t broken() {
     return record(breakage.get());
 }
 
+// What has failed, and what had failed before, if that is something else.
+std::string with_earlier(const Error& error) {
+    const bool is_later = untold.code != cudaSuccess && untold.message != error.message;
+    return error.message + (is_later ? "\n  before that, " + untold.message : "");
+}
+
 }  // namespace
 
 namespace api {
+
+void tell_dropped(const Dropped& it, cudaError_t error) {
+    if (error == cudaErrorNotReady || breakage.is_there || pending.code != error) return;
+    pending.message = text("%s:%d: %s: ", it.file, it.line, it.call) + pending.message;
+    if (untold.code == cudaSuccess) untold = pending;
+}
 
 cudaError_t cudaPeekAtLastError() {
     const bool is_broken = pending.code == cudaSuccess && breakage.is_there;
@@ -126,20 +139,20 @@ const char* cudaGetErrorString(cudaError_t code) {
 extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     static thread_local std::string message;
     simulator::breakage.mend();
+    message = simulator::with_earlier(simulator::pending);
     simulator::untold = {};
     if (simulator::pending.code == cudaSuccess) return nullptr;
-    message = simulator::pending.message;
     simulator::pending = {};
     return message.c_str();
 }
 
 // For the end of a program: the message of the kernel that failed while it ran, unless the program
-// has asked for that; or of an error that a launch of this host thread ended in and that the
-// program was never told of; or null.
+// has asked for that; or of an error of this host thread that the program was never told of, by a
+// launch or by a call whose error it drops; or null.
 extern "C" SIMULATOR_EXPORT const char* simulator_untold_error() {
     static thread_local std::string message;
     simulator::Error error = simulator::breakage.unnamed();
     if (error.code == cudaSuccess) error = simulator::untold;
-    message = error.message;
+    message = simulator::with_earlier(error);
     return error.code == cudaSuccess ? nullptr : message.c_str();
 }

@@ -164,7 +164,8 @@ cudaError_t run_or_capture(const Launch& launch) {
 }  // namespace
 
 void run(const Launch& launch) {
-    if (run_or_capture(launch) != cudaSuccess) untold = pending;  // <<<>>> returns nothing
+    const bool is_refused = run_or_capture(launch) != cudaSuccess;  // <<<>>> returns nothing
+    if (is_refused && untold.code == cudaSuccess) untold = pending;
 }
 
 void trap(const char* file, int line) {

@@ -76,6 +76,13 @@ SOURCE = r"""
             std::printf("%d %d\n", y[0], y[3]);
         }
         if (is("refused")) add<<<1, 5000>>>(nullptr, 0);
+        if (is("dropped") || is("asked for")) {
+            int* x;
+            cudaMalloc(&x, 4);
+            if (x) cudaMemcpy(x, argv,
+                              8, cudaMemcpyHostToDevice);
+            if (is("asked for")) std::printf("%d\n", cudaGetLastError() != cudaSuccess);
+        }
         if (is("deadlock")) part<<<1, 64>>>();
         if (is("illegal")) add<<<1, 4>>>(nullptr, 4);
         if (is("asked")) {
@@ -174,6 +181,7 @@ def test_files_are_those_of_the_working_directory(run, tmp_path):
     ("what", "said"),
     [
         ("refused", "a block of (5000, 1, 1) threads"),
+        ("dropped", "sample.cu:61: cudaMemcpy: invalid argument: a copy of 8 bytes"),
         ("illegal", "illegal memory access"),
         ("returned", "illegal memory access"),
         ("past the end", "thread (100, 0, 0): illegal memory access"),
@@ -184,7 +192,7 @@ def test_an_error_of_cuda_that_the_program_does_not_show_is_told_at_the_end(run,
     assert ran.status == 0
     assert "an error of CUDA that the program does not show: " in errors
     assert said in errors
-    assert what == "refused" or re.search(r", at /\S+\.cu:10\n$", errors)
+    assert what in ("refused", "dropped") or re.search(r", at /\S+\.cu:10\n$", errors)
     assert errors.count("\n") == 1
 
 
@@ -205,7 +213,7 @@ def test_a_deadlock_that_the_program_does_not_show_is_told_with_all_places(run):
     assert last == ""
 
 
-@pytest.mark.parametrize("what", ["asked", "shown", "unrelated"])
+@pytest.mark.parametrize("what", ["asked", "asked for", "shown", "unrelated"])
 def test_an_error_that_the_program_was_told_of_is_its_own(run, what):
     assert run(what)[1:] == ("1\ndestroyed\n", "")
 

@@ -309,7 +309,7 @@ RUNTIME = """
 """
 
 SAID = {
-    "free_twice": r"cudaFree\(0x\w+\), which is none .* or has been freed before",
+    "free_twice": r"runtime\.cu:6: cudaFree: .*cudaFree\(0x\w+\), .* or has been freed before",
     "free_tensor": r"cudaFree\(0x\w+\), which is none of the addresses that cudaMalloc has given",
     "copy_turned_round": r"cudaMemcpyHostToDevice whose source .* Say cudaMemcpyDeviceToHost",
     "copy_too_much": r"a copy of 128 bytes from memory of 32 bytes.* n \* sizeof\(float\)",

@@ -155,6 +155,27 @@ def test_launch_bounds_are_said_again_in_the_body():
         assert rewritten(text) == text
 
 
+@pytest.mark.parametrize(
+    ("statement", "is_marked"),
+    [
+        ("cudaFree(p);", True),
+        ("if (p) cudaFree(p);", True),
+        ("if (p) {} else cudaFree(p);", True),
+        ("for (;;) cudaFree(p);", True),
+        ("cudaError_t e = cudaFree(p);", False),
+        ("cudaError_t e{cudaFree(p)};", False),
+        ("CHECK(cudaFree(p));", False),
+        ("(void)cudaFree(p);", False),
+        ("for (int i = 0; cudaFree(p), i < 2;) {}", False),
+        ("cudaGetLastError();", False),
+        ("struct cudaThing { cudaThing(int); };", False),
+    ],
+)
+def test_a_call_whose_error_is_dropped_is_marked(statement, is_marked):
+    text = rewrite(f"void f(float* p) {{ {statement} }}", "x.cu")
+    assert ("Dropped" in text) == is_marked
+
+
 def test_noinline_where_it_is_not_an_attribute_already():
     assert rewritten("__noinline__ int f();") == "__attribute__((noinline)) int f();"
     assert rewritten("__device__ __noinline__ int f();").endswith(

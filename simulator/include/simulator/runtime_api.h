@@ -25,6 +25,18 @@ const char* cudaGetErrorName(cudaError_t error);
 // For an error of this thread's last launches, what happened in detail.
 const char* cudaGetErrorString(cudaError_t error);
 
+// A statement that is only a call, as `cudaMemcpy(y, x, n, kind);`, drops the call's error. The
+// rewriter puts a Dropped and a comma before it, so that the error is told with its place.
+struct Dropped {
+    const char* call;
+    const char* file = __builtin_FILE();
+    int line = __builtin_LINE();
+};
+void tell_dropped(const Dropped& it, cudaError_t error);
+inline void operator,(const Dropped& it, cudaError_t error) {
+    if (error != cudaSuccess) tell_dropped(it, error);
+}
+
 // ---- Memory
 
 cudaError_t cudaMalloc(void** address, size_t bytes);
