@@ -8,6 +8,7 @@ gets a guarded copy of it.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ Check = Callable[..., None]  # raises unreported errors: jitloader.runtime.check
 
 MOST = 64 << 20  # bytes of the largest tensor that is copied
 FAR = 256 << 20  # bytes: the width of guards
+# Whether a host function runs on a stack of its own. From Python 3.14 on the interpreter ends the
+# process if it is called on a stack that it does not know, as a lazy build calls it.
+OWN_STACKS = sys.version_info < (3, 14)
 
 _begin = _end = 0  # addresses of guarded memory
 _runtime: ctypes.CDLL | None = None
@@ -35,7 +39,7 @@ def start(runtime: ctypes.CDLL, line_of: Callable[[Path, int], str]) -> None:
     _runtime, _line_of = runtime, line_of
     runtime.simulator_take_fault.restype = ctypes.c_char_p
     runtime.simulator_entry.restype = ctypes.c_void_p
-    runtime.simulator_entry.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    runtime.simulator_entry.argtypes = [ctypes.c_void_p, ctypes.c_int]
     if runtime.simulator_guard_tensors():
         bounds = (ctypes.c_uint64 * 2)()
         runtime.simulator_guarded_range(bounds)
@@ -50,7 +54,8 @@ def entry(library: ctypes.CDLL, function: Any, arguments: int) -> Any:
     if not _runtime:
         return function
     address = ctypes.cast(function, ctypes.c_void_p).value
-    return library._FuncPtr(_runtime.simulator_entry(address, 2 * arguments))
+    words = 2 * arguments if OWN_STACKS else -1
+    return library._FuncPtr(_runtime.simulator_entry(address, words))
 
 
 def explained(message: str, tensors: Named = ()) -> str:

@@ -35,7 +35,7 @@ struct [[gnu::packed]] Entry {
     uint16_t mov_r10 = 0xBA49;
     void (*enter)();
     uint32_t jmp_r10 = 0x90E2FF41;
-    uint32_t words;  // of arguments, at most, that the caller puts on the stack
+    int words;  // of arguments, at most, that the caller puts on the stack; -1: it runs there
     const void* function;
     char unused[12];
 };
@@ -63,7 +63,7 @@ extern "C" {
 Landing* simulator_land(const Entry* entry, uintptr_t stack, const uintptr_t* arguments) {
     provide_signal_stack();
     const auto function = reinterpret_cast<uintptr_t>(entry->function);
-    const HostStack on = host_stacks.at(landings.size());
+    const HostStack on = entry->words < 0 ? HostStack() : host_stacks.at(landings.size());
     landings.push_back({.stack = stack,
                         .function = function,
                         .enters_at = entered_at(stack, on.top, entry->words),
@@ -287,7 +287,7 @@ void prepare_to_leave_host(uintptr_t function) {
 }
 
 // The entry of a function; itself where there can be none.
-const void* entry_of(const void* function, unsigned words) {
+const void* entry_of(const void* function, int words) {
     static std::mutex mutex;
     static Entry* free = nullptr;
     static size_t left = 0;
@@ -307,7 +307,7 @@ const void* entry_of(const void* function, unsigned words) {
 bool may_leave() { return host_call.stack; }
 bool is_fork_of_call() { return !landings.empty() && !host_call.stack; }
 #else
-const void* entry_of(const void* function, unsigned) { return function; }
+const void* entry_of(const void* function, int) { return function; }
 bool may_leave() { return false; }
 bool is_fork_of_call() { return false; }
 bool begin_to_leave_host(void*) { return false; }

@@ -161,8 +161,9 @@ Memory guarded_range() {
 
 }  // namespace simulator
 
-// The entry by which Python calls a library's function, which has so many words of arguments.
-extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function, unsigned words) {
+// The entry by which Python calls a library's function. words: of its arguments, at most; or -1 for
+// a function that runs on its caller's stack.
+extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function, int words) {
     simulator::guard_heap_of(function);
     return simulator::entry_of(function, words);
 }

@@ -23,7 +23,7 @@ struct HostStack {
 class HostStacks {
   public:
     HostStack at(size_t depth) {
-        if (depth >= stacks.size()) stacks.push_back(make());
+        while (depth >= stacks.size()) stacks.push_back(make());
         return stacks[depth];
     }
 

@@ -131,13 +131,18 @@ def kernel():
     return jitload.load(SOURCE, target="cpu")
 
 
-@pytest.fixture(scope="module")
-def said(kernel):
-    command = [sys.executable, "-c", NOTEBOOK, str(SOURCE), json.dumps(list(CALLS))]
+def told(notebook: str, calls: list[str]) -> dict[str, tuple[str | None, bool]]:
+    """Of each call in a notebook: what it raises, and whether the next kernel is right."""
+    command = [sys.executable, "-c", notebook, str(SOURCE), json.dumps(calls)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300)
     lines = [json.loads(line) for line in process.stdout.splitlines()]
     assert process.returncode == 0, f"it died after {lines[-1:]}: {process.stderr}"
     return {call: (message, is_well) for call, message, is_well in lines}
+
+
+@pytest.fixture(scope="module")
+def said(kernel):
+    return told(NOTEBOOK, list(CALLS))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -146,6 +151,16 @@ def test_a_notebook_survives_and_is_told(said, call):
     assert message is not None, "reported as success"
     assert re.search(CALLS[call], message), message
     assert is_well, "what it computes afterwards is right"
+
+
+def test_on_the_stack_of_the_caller_too(kernel):
+    """As from Python 3.14 on, where the host's functions have no stacks of their own."""
+    calls = [call for call in CALLS if re.match(r"kernel\.host_(?!local|far)", call)]
+    assert calls
+    own = "import jitloader.guards\njitloader.guards.OWN_STACKS = False\n"
+    for call, (message, is_well) in told(own + NOTEBOOK, calls).items():
+        assert re.search(CALLS[call], message or "reported as success"), call
+        assert is_well, call
 
 
 # Where no memory lies but these tensors': an index that leads into another tensor is not told.
