@@ -109,9 +109,11 @@ class Template:
             try:
                 return TYPES[given]
             except (KeyError, TypeError):
-                raise TypeError(
-                    f"{what}; wanted a type, such as float, int, torch.half, or its name in C++"
-                ) from None
+                wanted = "a type, such as float, int, torch.half, or its name in C++"
+                if isinstance(given, int | tuple):  # [grid, block]
+                    example = f"{self.__name__}[{self._example()}][grid, block]"
+                    wanted += f", before the launch: {example}"
+                raise TypeError(f"{what}; wanted {wanted}") from None
         if isinstance(given, bool):
             return "true" if given else "false"
         try:

@@ -202,7 +202,7 @@ def hint_for(row: dict[str, Any]) -> str | None:
     ):
         return f"Declare the memory with alignas({needed[1]}), and round offsets up to that."
     if row["kind"] == "race" and (known := [RACES[it] for it in RACES if it in row["message"]]):
-        return known[0]
+        return known[0] + _without_block_index(row)
     if row["kind"] == "race" and _is_in_warp(row):
         return (
             "Lanes of a warp do not run in step, and volatile does not order them: __syncwarp()"
@@ -210,7 +210,8 @@ def hint_for(row: dict[str, Any]) -> str | None:
         )
     if row["kind"] == "race" and row["tensor"]:
         is_in_block = row["block"] == row["other_block"]
-        return HINTS["race"] + (" Put __syncthreads() between them." if is_in_block else BLOCKS)
+        way = " Put __syncthreads() between them." if is_in_block else BLOCKS
+        return HINTS["race"] + way + _without_block_index(row)
     if row["kind"] == "host overrun" and row["message"].startswith("the host"):
         return HINTS["out of bounds"]
     if row["kind"] == "host access" and "declared at" in memory(row):
@@ -221,6 +222,14 @@ def hint_for(row: dict[str, Any]) -> str | None:
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
     is_known |= row["kind"] != "out of bounds" or row["message"].endswith(PAST)
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
+
+
+def _without_block_index(row: dict[str, Any]) -> str:
+    """A hint for a race of equal threads of two blocks at one line; "" for other races."""
+    is_same = row["thread"] == row["other_thread"] and row["line"] == row["other_line"]
+    if not is_same or row["block"] == row["other_block"] or " lock" in row["message"]:
+        return ""
+    return " Both are the same thread of their block: does the index need blockIdx?"
 
 
 def _is_in_warp(row: dict[str, Any]) -> bool:

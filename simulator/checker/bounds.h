@@ -185,7 +185,7 @@ bool Recorder::is_of_host(uintptr_t address) {
 // one behind it on that stack. What the launch itself has there is the kernel's.
 bool Recorder::is_of_host_stack(uintptr_t address) {
     if (!host_variable || address < host_variable) return false;
-    const auto [begin, bytes] = host_stack();
+    const auto [begin, bytes] = launching_stack;
     const auto in = [&](const void* object, size_t size) {
         return address - uintptr_t(object) < size;
     };
@@ -193,10 +193,10 @@ bool Recorder::is_of_host_stack(uintptr_t address) {
 }
 
 // The first of the host's variables to which a kernel is given a pointer; 0 if there is none.
-uintptr_t Recorder::host_variable_given_to(const Launch& launch) {
+uintptr_t Recorder::host_variable_given_to(const Launch& launch) const {
     uintptr_t first = 0;
     if (!launch.has_parameters) return first;
-    const auto [begin, bytes] = host_stack();
+    const auto [begin, bytes] = launching_stack;
     for (size_t i = 0; i + sizeof first <= launch.body_bytes; i += sizeof first) {
         uintptr_t given;
         memcpy(&given, static_cast<const char*>(launch.body) + i, sizeof given);

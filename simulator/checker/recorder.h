@@ -68,8 +68,8 @@ class Recorder final : public Watcher {
 
     // ---- from the executor
 
-    void begin_launch(const Launch& launch, Memory shared,
-                      std::initializer_list<Memory> executors) override;
+    void begin_launch(const Launch& launch, Memory shared, std::initializer_list<Memory> executors,
+                      Memory own_stack) override;
     void refused_map(const void* caller, const char* reason) override;
     void forget_launch() override {
         launches.pop_back();
@@ -295,9 +295,10 @@ class Recorder final : public Watcher {
     std::map<uintptr_t, size_t> of_host;  // what the host has from malloc or new
     bool is_of_host(uintptr_t address);
     const Launch* latest = nullptr;  // launch
+    Memory launching_stack;          // of the host's function that launches it
     uintptr_t host_variable = 0;     // to which it is given a pointer
     bool is_of_host_stack(uintptr_t address);
-    static uintptr_t host_variable_given_to(const Launch& launch);
+    uintptr_t host_variable_given_to(const Launch& launch) const;
     bool uses_heap = false;
     std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
     bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);

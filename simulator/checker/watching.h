@@ -62,7 +62,7 @@ std::string Recorder::name_of(const Launch& launch) const {
 }
 
 void Recorder::begin_launch(const Launch& launch, Memory shared,
-                            std::initializer_list<Memory> executors) {
+                            std::initializer_list<Memory> executors, Memory own_stack) {
     const Library library = library_of(reinterpret_cast<const void*>(launch.run_threads));
     const uint64_t blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
     const uint32_t first = launches.empty() ? 1 : launches.back().first + launches.back().blocks;
@@ -102,15 +102,16 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     add(reinterpret_cast<uintptr_t>(threads.data()), threads.size() * sizeof threads[0],
         Region::Private, "");
     latest = &launch;
+    launching_stack = own_stack.second ? own_stack : host_stack();
     host_variable = host_variable_given_to(launch);
     // On the stack; but on the heap if the kernel is launched by its address.
-    const Memory stack = host_stack();
     for (const Memory& it :
          {Memory(&launch, sizeof launch), Memory(launch.body, launch.body_bytes)})
-        if (uintptr_t(it.first) - uintptr_t(stack.first) >= stack.second)
+        if (uintptr_t(it.first) - uintptr_t(launching_stack.first) >= launching_stack.second)
             add(uintptr_t(it.first), it.second, Region::Private, "");
     add_variables(launch, library, false);
     begin_thread(launch, shared, executors);
+    if (own_stack.second) add(uintptr_t(own_stack.first), own_stack.second, Region::Private, "");
 
     note_what_the_host_wrote();
     undefined.begin_launch(launch, !is_cooperative && !reuses.is_on);

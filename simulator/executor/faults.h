@@ -279,6 +279,9 @@ struct HostCall {
 };
 thread_local HostCall host_call;
 
+// Of that function; empty if it runs on its thread's.
+Memory own_stack() { return host_call.on.memory(); }
+
 // The bytes from a local variable of that function to where the part of the stack begins that is
 // not its own; of other memory, all that there are.
 size_t left_on_stack(const void* at) {
@@ -376,6 +379,7 @@ void provide_signal_stack() {
 }
 #else
 void catch_faults() {}
+Memory own_stack() { return {}; }
 size_t left_on_stack(const void*) { return SIZE_MAX; }
 void provide_signal_stack() {}
 #endif

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 namespace simulator {
@@ -15,6 +16,9 @@ struct HostStack {
 
     uintptr_t bottom = 0, top = 0;  // 0: the caller's own
 
+    std::pair<const void*, size_t> memory() const {
+        return {reinterpret_cast<const void*>(bottom), top - bottom};
+    }
     bool is_below(uintptr_t address) const { return top && bottom - address - 1 < below; }
     bool is_above(uintptr_t address) const { return top && address - top < above; }
 };

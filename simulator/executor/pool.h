@@ -288,7 +288,7 @@ class Pool {
     static void begin_watched(const Launch& launch, Watcher& watcher, Memory more = {}) {
         Worker& self = this_worker();
         watcher.begin_launch(launch, {simulator_dynamic_shared, launch.shared},
-                             {{&self, sizeof self}, self.stacks.memory(), more});
+                             {{&self, sizeof self}, self.stacks.memory(), more}, own_stack());
     }
 
     // All blocks one after another, on this thread. What fails is the watcher's to tell.

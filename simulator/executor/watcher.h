@@ -85,9 +85,10 @@ class Watcher {
     virtual int processors() const = 0;
 
     // A launch begins. `shared`: its dynamic shared memory. `executors`: what else its threads
-    // touch, because they run there.
+    // touch, because they run there. `own_stack`: that of the host's function that launches it, if
+    // the function does not run on its thread's.
     virtual void begin_launch(const Launch& launch, Memory shared,
-                              std::initializer_list<Memory> executors) = 0;
+                              std::initializer_list<Memory> executors, Memory own_stack) = 0;
     // The n-th of its blocks to run, and the threads of each in the order in which they start.
     virtual uint64_t block_in_order(uint64_t n) const = 0;
     virtual bool leaves_out(uint64_t index) const = 0;  // whether a block need not run

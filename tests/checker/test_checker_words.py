@@ -66,6 +66,9 @@ SOURCE = r"""
         if (t >= 32) s[t - 32] = x[t];
         y[t] = s[t];
     }
+    __global__ void without_block_index(const float* x, float* y, int n) {
+        y[threadIdx.x] = x[0] + n * blockIdx.x;
+    }
     __global__ void declared_twice(const float* x, float* y, int n) {
         float sum, product;
         for (int i = 0; i < n; i++) sum += x[i], product *= x[i];
@@ -139,6 +142,15 @@ def test_an_index_that_passed_2_to_the_31(kernel):
     assert (row["kind"], row["tensor"]) == ("out of bounds", "x")
     assert "row * cols + col passed 2^31" in row["message"]
     assert "2147483648" in row["message"]
+
+
+@pytest.mark.parametrize(("n", "severity"), [(0, "note"), (1, "error")])
+def test_a_forgotten_block_index_is_asked_for(kernel, n, severity):
+    launch = kernel.without_block_index[4, 32]
+    report = lab.check(launch, torch.rand(1), torch.empty(32), n, traffic=False)
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["severity"]) == ("race", severity)
+    assert "does the index need blockIdx?" in str(report)
 
 
 def test_what_nobody_writes_is_told_beside_a_race(kernel):

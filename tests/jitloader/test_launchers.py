@@ -360,6 +360,7 @@ def test_a_templates_instances_follow_edits_and_are_checked_line_by_line():
             r"\[float\]: x is torch.float64",
         ),
         (lambda k, x: k.times[1.5][1, 8](x), "T is 1.5; wanted a type, such as float"),
+        (lambda k, x: k.times[1, 8](x), r"T is 1; .* the launch: times\[float, 4, 4\]\[grid"),
         (lambda k, x: k.times[float, 2.5][1, 8](x), r"N is 2.5; wanted a whole number \(int\)"),
         (
             lambda k, x: k.put[1, 2, 3],
