@@ -32,7 +32,7 @@ _C_OF_OPS = re.compile(
 _IMPORTS = re.compile(
     r"^(simulator(::|_).*|(__)?cuda[A-Z]\w+|cuTensorMap\w+|__gmon_start__"
     r"|__cxa_(finalize|atexit|guard_\w+|throw_bad_array_new_length)"
-    r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|__stack_chk_fail"
+    r"|_ITM_\w+|mem(cpy|set|move|cmp)(_chk)?|__mem\w+_chk|(__wrap_)?__stack_chk_fail"
     r"|operator (new|delete)(\[\])?\(.*|__wrap_(malloc|free|calloc|mem(cpy|set|move)|putchar|puts)"
     r"|__wrap_(__)?printf(_chk)?"
     r"|__(add|sub|mul|div|trunc|extend|float|fix)\w+[fi]\w*|__gxx_personality_v0|_Unwind_Resume"
