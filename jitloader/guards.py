@@ -21,8 +21,8 @@ Check = Callable[..., None]  # raises unreported errors: jitloader.runtime.check
 
 MOST = 64 << 20  # bytes of the largest tensor that is copied
 FAR = 256 << 20  # bytes: the width of guards
-# Whether a host function runs on a stack of its own. From Python 3.14 on the interpreter ends the
-# process if it is called on a stack that it does not know, as a lazy build calls it.
+# Whether a host function runs on a stack of its own. A lazy build calls Python from one, and from
+# Python 3.14 on the interpreter ends the process if it runs on a stack other than its thread's.
 OWN_STACKS = sys.version_info < (3, 14)
 
 _begin = _end = 0  # addresses of guarded memory

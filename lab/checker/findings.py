@@ -176,8 +176,9 @@ def memory(row: dict[str, Any]) -> str:
 
 
 # What to do about a race whose message says its cause, by words of that.
+SAME_VALUE = "both write the same value"
 RACES = {
-    "both write the same value": "The value is the same, whoever writes last: if that is meant,"
+    SAME_VALUE: "The value is the same, whoever writes last: if that is meant,"
     " nothing needs to change. An atomic says it plainly.",
     "an atomic whose scope is its block": "Give the atomic the scope of the device: the function"
     " without _block, or thread_scope_device.",
@@ -201,8 +202,9 @@ def hint_for(row: dict[str, Any]) -> str | None:
         needed := re.search(r"multiple of (\d+) b", row["message"])
     ):
         return f"Declare the memory with alignas({needed[1]}), and round offsets up to that."
-    if row["kind"] == "race" and (known := [RACES[it] for it in RACES if it in row["message"]]):
-        return known[0] + _without_block_index(row)
+    if row["kind"] == "race" and (causes := [it for it in RACES if it in row["message"]]):
+        question = _without_block_index(row) if causes[0] == SAME_VALUE else ""
+        return RACES[causes[0]] + question
     if row["kind"] == "race" and _is_in_warp(row):
         return (
             "Lanes of a warp do not run in step, and volatile does not order them: __syncwarp()"
@@ -225,9 +227,9 @@ def hint_for(row: dict[str, Any]) -> str | None:
 
 
 def _without_block_index(row: dict[str, Any]) -> str:
-    """A hint for a race of equal threads of two blocks at one line; "" for other races."""
+    """A question about a race of equal threads of two blocks at one line; "" for other races."""
     is_same = row["thread"] == row["other_thread"] and row["line"] == row["other_line"]
-    if not is_same or row["block"] == row["other_block"] or " lock" in row["message"]:
+    if not is_same or row["block"] == row["other_block"]:
         return ""
     return " Both are the same thread of their block: does the index need blockIdx?"
 

@@ -23,7 +23,7 @@ struct HostStack {
     bool is_above(uintptr_t address) const { return top && address - top < above; }
 };
 
-// Those of a thread: a function may call Python, which calls another one.
+// The stacks of a thread. It has several because a function may call Python, which calls another.
 class HostStacks {
   public:
     HostStack at(size_t depth) {

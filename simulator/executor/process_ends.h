@@ -74,8 +74,8 @@ SIMULATOR_ENDS(_exit)
 SIMULATOR_ENDS(_Exit)
 SIMULATOR_ENDS(quick_exit)
 #undef SIMULATOR_ENDS
-// The compiler has it called where a function that has an array is to return, and finds that
-// something was written past that.
+// -fstack-protector calls this where a function is about to return and something was written past
+// the end of one of its arrays.
 extern "C" SIMULATOR_EXPORT void __wrap___stack_chk_fail() {
     using namespace simulator;
     const char* const what = "a local array was written past its end";
